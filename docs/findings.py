@@ -16,7 +16,7 @@ _CODE = re.compile(r"(<format>|[a-z][a-z_-]*)(\.[a-z][a-z_-]*)+")
 _PART = re.compile(r"[a-z][a-z_-]*")
 _OWN_CALLS = {
     "jsonl": ("formats/jsonl", "problem"),
-    "pbin": ("formats/tokens/pbin", "Problem"),
+    "pbin": ("formats/tokens/pbin", "problem"),
     "megatron": ("formats/tokens/megatron", "_problem"),
     "flat-tokens": ("formats/tokens/flat_tokens", "fault"),
     "token-files": ("formats/tokens/folder", "_of_error"),

@@ -60,6 +60,10 @@ class Problem:
         """Describe something that doesn't keep data from being read."""
         return cls(code, PenstockError, path, what, fix, offset_bytes, found, severity="warning")
 
+    def at(self, path: str) -> Problem:
+        """Return the problem of the file `path`."""
+        return replace(self, path=path)
+
     def error(self) -> PenstockError:
         """Return the problem as an exception."""
         return self.kind(
@@ -87,19 +91,21 @@ class Check(Generic[_Opened]):
             error is raised, such as `UnsafeData` for a link out of the dataset.
         depths: depths at which the step runs.
         is_limited: report only the first problems of each code.
+        unless: code of findings after which the step is pointless.
     """
 
-    look: Callable[[_Opened], Iterable[Problem]]
-    code: str | None
+    look: Callable[[_Opened], Iterable[Problem | Finding]]
+    code: str | None = None
     fix: str = ""
     depths: Collection[Depth] = ("quick", "sample", "full")
     is_limited: bool = False
+    unless: str = ""
 
 
 def run_checks(checks: Iterable[Check[_Opened]], opened: _Opened, depth: Depth) -> Iterator[Finding]:
     """Yield the findings of the steps of a check, in their order."""
 
-    def problems(check: Check[_Opened]) -> Iterator[Problem]:
+    def problems(check: Check[_Opened]) -> Iterator[Problem | Finding]:
         try:
             yield from check.look(opened)
         except PenstockError as error:
@@ -107,10 +113,12 @@ def run_checks(checks: Iterable[Check[_Opened]], opened: _Opened, depth: Depth) 
                 raise
             yield Problem.of_error(check.code, error, check.fix)
 
+    codes = set[str]()
     for check in checks:
-        if depth in check.depths:
-            found = problems(check)
-            yield from limited(found, count_rest=False) if check.is_limited else (one.finding() for one in found)
+        if depth in check.depths and check.unless not in codes:
+            found = [one.finding() if isinstance(one, Problem) else one for one in problems(check)]
+            codes.update(one.code for one in found)
+            yield from limited(found, count_rest=False) if check.is_limited else found
 
 
 def limited(

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ConfigError, Corrupt
+from penstock.formats._findings import Problem
 from penstock.formats._manifest import side_path
 from penstock.formats.tokens.pbin.index import read_index
-from penstock.formats.tokens.pbin.layout import Problem, find_layout
+from penstock.formats.tokens.pbin.layout import find_layout
 from penstock.prepare.jsonl_index import IndexReport, build_index
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
@@ -58,7 +59,7 @@ class EmbeddedStreamData:
         require_no_list(store, side_path(path), "the bytes of all documents are available")
         geometry = find_layout(store, path)
         if isinstance(geometry, Problem):
-            raise geometry.error(path)
+            raise geometry.at(path).error()
         self.path = path
         self.data_len = geometry.data_bytes
         self.token_size_in_bytes = geometry.token_bytes

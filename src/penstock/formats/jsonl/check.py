@@ -15,7 +15,6 @@ from penstock.errors import FormatError, UnsafeData, Unsupported
 from penstock.formats._findings import Problem, by_place, limited
 from penstock.formats._manifest import DATA, file_digests, side_path
 from penstock.formats._repairs import Damaged, Repair, Rewrite
-from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats.jsonl.build import (
     RANGE_BYTES,
     IndexedLines,
@@ -41,7 +40,7 @@ from penstock.formats.jsonl.index import (
 from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
 from penstock.formats.jsonl.source import open_jsonl, require_flavor
 from penstock.formats.jsonl.text import compression_of, scan_compressed
-from penstock.formats.kit import finding_of
+from penstock.formats.kit import check_side, finding_of
 from penstock.store.base import Store
 from penstock.store.place import Place
 from penstock.store.put import put
@@ -81,12 +80,7 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
             check_lines = _check_every_line if depth == "full" else _check_some_lines
             findings += limited(check_lines(store, path, size_bytes, lines), path)
     count = None if lines is None else len(lines)
-    facts = functools.partial(file_facts, store, path, "jsonl", num_samples=count)
-    manifest, side_findings = check_side_file("jsonl", store, path, side_path(path), facts)
-    findings += side_findings
-    if depth == "full" and manifest is not None:
-        findings += check_files(store, "jsonl", side_path(path), manifest, {DATA: path})
-    return by_place(findings)
+    return by_place([*findings, *check_side(store, path, "jsonl", count, depth)])
 
 
 _SMALL_BYTES = 1 << 20

@@ -79,7 +79,7 @@ def dataset_folders(store: Store, root: str, split: str | None) -> list[str]:
 
 def _check_folder(
     store: Store, path: str, options: OpenOptions, depth: Depth, run: Run, *, is_split: bool
-) -> Iterator[Problem]:
+) -> Iterator[Problem | Finding]:
     where = f"{path}/{INDEX_NAME}"
     try:
         index = read_index(store, path)
@@ -317,7 +317,7 @@ def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> byt
     return folder.store.get(path, start, max(0, stop - start))
 
 
-def _check_side_file(check: _Check, run: Run) -> Iterator[Problem]:
+def _check_side_file(check: _Check, run: Run) -> Iterator[Finding]:
     store, path = check.folder.store, check.folder.path
     facts = functools.partial(shards_facts, store, path, int(check.index.starts[-1]))
     where, side_path = f"{path}/{INDEX_NAME}", f"{path}/{SIDE_NAME}"
@@ -334,6 +334,4 @@ def _check_side_file(check: _Check, run: Run) -> Iterator[Problem]:
                 findings += check_block_digests(store, place, "shards", digests, RESTORE, run)
         if len(sizes) == len(manifest.block_digests) + 1:
             findings += check_bytes("shards", where, manifest, sum(sizes))
-    for one in findings:
-        fix, what = one.fix or RESTORE, one.found or ""
-        yield Problem(one.code, PenstockError, one.path, what, fix, one.offset_bytes, None, one.expected)
+    yield from findings

@@ -11,6 +11,7 @@ import numpy as np
 from penstock._secrets import redact
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
+from penstock.errors import Corrupt
 from penstock.formats._findings import MOST_FINDINGS, Run
 from penstock.types import Depth, Extent, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
@@ -81,8 +82,14 @@ class IdsTask:
 
 
 def wrong_ids(task: IdsTask) -> list[int]:
-    """Return the number of ids beyond the vocabulary, then their first places; an empty list if there are none."""
-    tokens = task.file.tokens(task.start, task.stop)
+    """Return the number of ids beyond the vocabulary, then their first places; an empty list if there are none.
+
+    Tokens that aren't ids are found by another check.
+    """
+    try:
+        tokens = task.file.tokens(task.start, task.stop)
+    except Corrupt:
+        return []
     if int(tokens.max(initial=0)) < task.vocab_size:
         return []
     wrong = np.flatnonzero(tokens >= task.vocab_size)
@@ -133,7 +140,10 @@ def wrong_ends(task: EndsTask) -> list[int]:
     """Return the number of documents that don't end in EOS, then the first of them; an empty list if all do."""
     filled = task.stops > task.starts
     found = np.zeros(len(task.docs), np.bool_)
-    found[filled] = task.file.gather(task.stops[filled] - 1, 1)[:, 0] == task.eos_id
+    try:
+        found[filled] = task.file.gather(task.stops[filled] - 1, 1)[:, 0] == task.eos_id
+    except Corrupt:
+        return []
     missing = task.docs[~found]
     return [len(missing), *missing[:MOST_FINDINGS].tolist()] if len(missing) else []
 
@@ -225,10 +235,15 @@ def are_others(manifest: Manifest | None, num_tokens: int, runs: Iterable[tuple[
         return False
     if manifest.num_tokens != num_tokens:
         return num_tokens > manifest.num_tokens
-    old, joined = DocumentDigest(), JoinedDigest()
+    return manifest.digest != digest_like(manifest.digest, runs)
+
+
+def digest_like(digest: str, runs: Iterable[tuple[TokenArray, IntArray]]) -> str:
+    """Return the digest of documents, of the version of `digest`; `runs` are tokens and lengths of documents."""
+    joined, old = JoinedDigest(), DocumentDigest()
     for tokens, doc_lengths in runs:
-        (joined if is_joinable(manifest.digest) else old).update(tokens, doc_lengths)
-    return manifest.digest != (joined.text() if is_joinable(manifest.digest) else old.hexdigest())
+        (joined if is_joinable(digest) else old).update(tokens, doc_lengths)
+    return joined.text() if is_joinable(digest) else old.hexdigest()
 
 
 def stored_too_wide(tokens: TokenArray) -> bool:

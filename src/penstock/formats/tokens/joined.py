@@ -7,7 +7,7 @@ run ends at the first document border at or after a multiple of 2^24 tokens, ind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,9 +19,11 @@ from penstock.codec.hashes import DocumentDigest, token_block_digest
 from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, documents_in, is_joinable, join_digests
 from penstock.errors import PenstockError
 from penstock.formats._findings import Run
+from penstock.formats._side_checks import RESTORE, check_files
 from penstock.formats.tokens.checks import CheckedTokens, ReadTokens, TokenRun
 from penstock.formats.tokens.common import runs_of
 from penstock.formats.tokens.writer import Frame, TokenTally, token_manifest
+from penstock.store.base import Store
 from penstock.types import Finding, IntArray, Manifest, TokenArray
 
 DOCUMENTS = "documents"
@@ -169,45 +171,52 @@ def run_digest(task: DocumentsTask) -> str:
     return documents_digest_v2(tokens, task.lengths)
 
 
-def check_documents(
-    tokens: TokenRun, starts: IntArray, manifest: Manifest, advice: str, run: Run, *, is_told: bool
+def check_recorded(
+    store: Store,
+    format: str,
+    side_path: str,
+    manifest: Manifest,
+    files: Mapping[str, str],
+    documents: tuple[TokenRun, IntArray] | None,
+    run: Run,
 ) -> Iterator[Finding]:
-    """Yield findings of runs of documents that differ from the side file; each run is a task.
+    """Compare every byte of files with their side file, and `documents` if known; each block and each run is a task.
 
-    Args:
-        tokens: the tokens.
-        starts: first token of each document, and the number of tokens: int64[n_docs + 1].
-        manifest: the side file; its digest of all documents is compared if it has none of runs.
-        advice: what to do.
-        run: runs the tasks.
-        is_told: blocks of the files differ, so differing documents aren't reported again.
+    Documents are the tokens, and the first of each document with the number of tokens, int64[n_docs + 1]. Without
+    digests of their runs, that of all documents is compared, unless blocks differ already.
     """
+    blocks = list(check_files(store, format, side_path, manifest, files, run, others=[DOCUMENTS]))
+    yield from blocks
+    if documents is None:
+        return
+    tokens, starts = documents
     stated = [digest for digest in manifest.block_digests.get(DOCUMENTS, ()) if is_joinable(digest)]
     if not stated:
-        found = list(check_digest(tokens.format, tokens.path, tokens.file, starts, manifest, advice, run))
-        yield from [] if is_told else found  # the tasks are the same, as shares count them
+        found = list(check_digest(tokens.format, tokens.path, tokens.file, starts, manifest, run))
+        yield from [] if blocks else found  # the tasks are the same, as shares count them
         return
     stops = np.cumsum([documents_in(digest) for digest in stated])
     if int(stops[-1]) != len(starts) - 1:
         found, expected = f"{len(starts) - 1} documents", f"{stops[-1]}, as recorded in the side file"
-        yield Finding(f"{tokens.format}.digest", "error", tokens.path, None, found, expected, advice)
+        yield Finding(f"{tokens.format}.digest", "error", tokens.path, None, found, expected, RESTORE)
         return
     ranges = list(zip([0, *stops[:-1].tolist()], stops.tolist(), strict=True))
-    tasks = (_task(tokens, starts[first : stop + 1]) for first, stop in ranges)
+    tasks = (
+        DocumentsTask(tokens.file, tokens.path, int(starts[first]), np.diff(starts[first : stop + 1]))
+        for first, stop in ranges
+    )
     for (first, stop), expected, found in zip(ranges, stated, run(run_digest, tasks), strict=True):
         if found != expected:
-            where, what = (
-                tokens.offset_bytes(int(starts[first])),
-                f"documents {first} to {stop} have the digest {found}",
-            )
-            yield Finding(f"{tokens.format}.digest", "error", tokens.path, where, what, expected, advice)
+            where = tokens.offset_bytes(int(starts[first]))
+            what = f"documents {first} to {stop} have the digest {found}"
+            yield Finding(f"{tokens.format}.digest", "error", tokens.path, where, what, expected, RESTORE)
     if manifest.digest is not None and manifest.digest != (joined := join_digests(stated)):
-        yield _other_documents(tokens.format, tokens.path, joined, manifest, advice)
+        yield _other_documents(tokens.format, tokens.path, joined, manifest)
 
 
-def _other_documents(format: str, path: str, found: str, manifest: Manifest, advice: str) -> Finding:
+def _other_documents(format: str, path: str, found: str, manifest: Manifest) -> Finding:
     what, stated = f"documents with the digest {found}", f"{manifest.digest}, as recorded in the side file"
-    return Finding(f"{format}.digest", "error", path, None, what, stated, advice)
+    return Finding(f"{format}.digest", "error", path, None, what, stated, RESTORE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,19 +247,9 @@ def stated_facts(task: StatedTask) -> list[Any]:
 
 
 def check_digest(
-    format: str, path: str, file: ReadTokens, starts: IntArray, manifest: Manifest, advice: str, run: Run
+    format: str, path: str, file: ReadTokens, starts: IntArray, manifest: Manifest, run: Run
 ) -> Iterator[Finding]:
-    """Yield findings of documents that differ from the side file in digest or largest id; by tasks of 2^24 tokens.
-
-    Args:
-        format: first part of codes.
-        path: name of the tokens.
-        file: the tokens.
-        starts: int64[n_docs + 1]: first token of each document, and the number of tokens.
-        manifest: the side file; without a digest, nothing is compared.
-        advice: what to do.
-        run: runs the tasks.
-    """
+    """Compare the digest of all documents, and the largest id, with a side file; runs of 2^24 tokens are tasks."""
     if manifest.digest is None:
         return
     joined = is_joinable(manifest.digest)
@@ -267,10 +266,10 @@ def check_digest(
             whole.update_block(bytes.fromhex(one))
         found = whole.hexdigest()
     if found != manifest.digest:
-        yield _other_documents(format, path, found, manifest, advice)
+        yield _other_documents(format, path, found, manifest)
     elif manifest.max_token_id is not None and largest != manifest.max_token_id:
         stated = f"{manifest.max_token_id}, as recorded in the side file"
-        yield Finding(f"{format}.changed", "error", path, None, f"the largest id {largest}", stated, advice)
+        yield Finding(f"{format}.changed", "error", path, None, f"the largest id {largest}", stated, RESTORE)
 
 
 def _stated_tasks(file: ReadTokens, path: str, starts: IntArray, *, joined: bool) -> Iterator[StatedTask]:
@@ -281,8 +280,3 @@ def _stated_tasks(file: ReadTokens, path: str, starts: IntArray, *, joined: bool
         return
     for start, stop, lengths in runs_of(starts, RUN_TOKENS):
         yield StatedTask(file, path, start, stop, lengths)
-
-
-def _task(tokens: TokenRun, starts: Sequence[int] | IntArray) -> DocumentsTask:
-    borders = np.asarray(starts, np.int64)
-    return DocumentsTask(tokens.file, tokens.path, int(borders[0]), np.diff(borders))

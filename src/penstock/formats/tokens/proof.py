@@ -9,11 +9,11 @@ from itertools import pairwise
 import numpy as np
 
 from penstock.abc import TokenSource
-from penstock.codec.hashes import DocumentDigest
-from penstock.codec.joined_digest import JoinedDigest, documents_in, is_joinable
+from penstock.codec.joined_digest import documents_in
 from penstock.formats._manifest import DATA
 from penstock.formats._proof import Proof, ProvedRun, file_runs, index_runs, require_none
 from penstock.formats._side_checks import RESTORE
+from penstock.formats.tokens.checks import digest_like
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.joined import DOCUMENTS
 from penstock.store.base import Store
@@ -90,10 +90,7 @@ class _Documents:
     digest: str
 
     def __call__(self) -> None:
-        joined, whole = JoinedDigest(), DocumentDigest()
-        for tokens, lengths in document_runs(self.source, _RUN_TOKENS, self.first, self.stop):
-            (joined if is_joinable(self.digest) else whole).update(tokens, lengths)
-        found = joined.text() if is_joinable(self.digest) else whole.hexdigest()
+        found = digest_like(self.digest, document_runs(self.source, _RUN_TOKENS, self.first, self.stop))
         if found != self.digest:
             what = f"documents {self.first} to {self.stop} have the digest {found}"
             require_none([Finding("digest", "error", self.path, None, what, self.digest, RESTORE)])

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
+from penstock.formats._findings import Problem
 from penstock.formats.tokens.pbin import FORMAT
-from penstock.formats.tokens.pbin.layout import LAYOUTS, Geometry, Problem, find_layout
+from penstock.formats.tokens.pbin.layout import LAYOUTS, Geometry, find_layout
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.testing import CountingStore
@@ -34,7 +35,7 @@ def find(data: bytes, name: str | None = None) -> Geometry | Problem:
 def code(data: bytes) -> str:
     found = find(data)
     assert isinstance(found, Problem), found
-    return found.code
+    return found.code.removeprefix("pbin.")
 
 
 def read(path: str, **options: Any) -> list[list[int]]:

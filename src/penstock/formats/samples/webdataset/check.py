@@ -87,23 +87,7 @@ def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth
     except PenstockError as error:
         fix = f"Prepare it again: {prepare_command(root, '--overwrite')}"
         return [Problem.of_error("webdataset.info", error, fix).finding()]
-    data = PreparedDataset(store, root, info, depth)
-    findings = list(run_checks(_CHECKS, data, depth))
-    findings += _check_side_file(data, run)
-    if depth != "full":
-        findings += run_checks([Check(_check_members, "webdataset.members", data.prepare)], data, depth)
-        if depth == "sample" and all(one.code != "webdataset.index" for one in findings):
-            findings += (one.finding() for one in _check_samples(data))
-        return findings
-    tasks = (
-        _TarTask(replace(data, info=replace(info, counts={name: count})), number)
-        for number, (name, count) in enumerate(info.counts.items())
-    )
-    for found in run(_check_task, tasks):
-        findings += found
-    if not store.exists(meta_path(root, SQLITE)):
-        findings += (one.finding() for one in _check_repeated_keys(data))
-    return findings
+    return list(run_checks(_CHECKS, PreparedDataset(store, root, info, depth, run), depth))
 
 
 def _require_split(store: Store, root: str, split: str) -> None:
@@ -127,6 +111,15 @@ class _TarTask:
     @property
     def described(self) -> str:
         return redact(f"{self.data.root}/{next(iter(self.data.info.counts))}")
+
+
+def _check_shards(data: PreparedDataset) -> Iterator[Finding]:
+    tasks = (
+        _TarTask(replace(data, info=replace(data.info, counts={name: count}), run=map), number)
+        for number, (name, count) in enumerate(data.info.counts.items())
+    )
+    for found in data.run(_check_task, tasks):
+        yield from found
 
 
 def _check_task(task: _TarTask) -> list[Finding]:
@@ -200,17 +193,6 @@ def _check_list(data: PreparedDataset) -> Iterator[Problem]:
         yield Problem.warning("webdataset.unlisted-shard", path, what, data.prepare, found=min(new))
 
 
-_CHECKS = (
-    Check(_check_splits, "webdataset.splits", "Fix the file"),
-    Check(_check_dataset, "webdataset.dataset", "Fix the file, or open with raw"),
-    Check(_check_list, None, is_limited=True),
-    Check(check_tar_indexes, "webdataset.index", is_limited=True),
-    Check(check_sqlite, "webdataset.sqlite"),
-    Check(check_keys, KEYS_CODE),
-)
-"""Checks at all depths, in the order of their findings."""
-
-
 def _check_samples(data: PreparedDataset) -> Iterator[Problem]:
     counts = data.info.counts
     try:
@@ -266,7 +248,10 @@ def _check_shard(data: PreparedDataset, number: int, name: str, *, contents: boo
 
 
 def _check_members(data: PreparedDataset) -> Iterator[Problem]:
-    yield from _ignored(meta_path(data.root, MEMBERS), read_members(data.store, data.root).ignored_text)
+    try:
+        yield from _ignored(meta_path(data.root, MEMBERS), read_members(data.store, data.root).ignored_text)
+    except PenstockError as error:
+        yield Problem.of_error("webdataset.members", error, data.prepare)
 
 
 def _ignored(path: str, ignored: str | None) -> Iterator[Problem]:
@@ -318,6 +303,8 @@ def _check_names(path: str, table: ShardTable) -> Iterator[Problem]:
 def _check_repeated_keys(data: PreparedDataset) -> Iterator[Problem]:
     """Find a key that is in two shards, without an index. Memory: 16 bytes per sample."""
     store, root, shards = data.store, data.root, list(data.info.counts)
+    if store.exists(meta_path(root, SQLITE)):
+        return  # `check_sqlite` finds them
     digests = [_key_digests(store, f"{root}/{name}") for name in shards]
     starts = np.cumsum([0, *map(len, digests)])
     every = np.concatenate([np.empty(0, np.uint64), *digests])
@@ -360,7 +347,7 @@ def _check_json(store: Store, path: str, table: ShardTable) -> Iterator[Problem]
             yield Problem("webdataset.json", FormatError, path, what, "Fix the data", start, str(error))
 
 
-def _check_side_file(data: PreparedDataset, run: Run) -> Iterator[Finding]:
+def _check_side_file(data: PreparedDataset) -> Iterator[Finding]:
     store, root, counts = data.store, data.root, data.info.counts
     try:
         facts = functools.partial(webdataset_facts, store, root, counts)
@@ -377,8 +364,24 @@ def _check_side_file(data: PreparedDataset, run: Run) -> Iterator[Finding]:
     if manifest is not None and len(there) == len(counts) > 0:
         findings += check_bytes("webdataset", root, manifest, sum(map(store.size, there)))
     yield from (replace(one, fix=one.fix or RESTORE, found=one.found or "", offset_bytes=None) for one in findings)
-    for path, found in zip(there, run(functools.partial(file_digests, store), there), strict=True):
+    for path, found in zip(there, data.run(functools.partial(file_digests, store), there), strict=True):
         block = differing_block(found, known[path])
         if block is not None:
             what = f"block {block} differs from its digest"
             yield Finding("webdataset.changed", "error", path, block * BLOCK_BYTES, what, None, RESTORE)
+
+
+_CHECKS = (
+    Check(_check_splits, "webdataset.splits", "Fix the file"),
+    Check(_check_dataset, "webdataset.dataset", "Fix the file, or open with raw"),
+    Check(_check_list, is_limited=True),
+    Check(check_tar_indexes, "webdataset.index", is_limited=True),
+    Check(check_sqlite, "webdataset.sqlite"),
+    Check(check_keys, KEYS_CODE),
+    Check(_check_side_file),
+    Check(_check_members, depths=("quick", "sample")),
+    Check(_check_samples, depths=("sample",), unless="webdataset.index"),
+    Check(_check_shards, depths=("full",)),
+    Check(_check_repeated_keys, depths=("full",)),
+)
+"""The steps, in the order of their findings."""

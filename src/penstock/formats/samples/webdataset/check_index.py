@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import Corrupt, NotFound, PenstockError
-from penstock.formats._findings import Problem
+from penstock.formats._findings import Problem, Run
 from penstock.formats.samples.media_index import other_header, read_metadata
 from penstock.formats.samples.sqlite import connect, damage, system_errors
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyPlace, stored_keys
@@ -37,6 +37,7 @@ class PreparedDataset:
     root: str
     info: Info
     depth: Depth
+    run: Run = map
 
     @property
     def remake(self) -> str:

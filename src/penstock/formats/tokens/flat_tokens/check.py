@@ -326,7 +326,7 @@ def _check_side_file(
     if depth == "full" and manifest is not None:
         findings += _check_digests(store, group, manifest, side_path)
         if not findings and tokens is not None and starts is not None:
-            findings += check_digest("flat-tokens", group.path, _Ids(tokens), starts, manifest, RESTORE, map)
+            findings += check_digest("flat-tokens", group.path, _Ids(tokens), starts, manifest, map)
     yield from findings
 
 

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
-
 from penstock._secrets import redact
 from penstock.abc import TokenSource
-from penstock.codec.hashes import DocumentDigest
-from penstock.codec.joined_digest import JoinedDigest, is_joinable
+from penstock.codec.joined_digest import is_joinable
 from penstock.errors import FormatError, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._findings import Run
 from penstock.formats._side_checks import RESTORE, check_bytes, check_names, check_side_file
+from penstock.formats.tokens.checks import digest_like
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
@@ -37,7 +35,7 @@ from penstock.formats.tokens.folder.index import (
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
 from penstock.store.base import Store
 from penstock.store.names import WORK
-from penstock.types import Depth, Finding, Manifest, OpenOptions
+from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
 _RUN_TOKENS = 1 << 22
 _COPY = "Copy the file again, or re-run the command that wrote it"
@@ -140,7 +138,10 @@ def _check_one(task: _FileTask) -> tuple[list[Finding], Sequence[Any] | None]:
         return findings or [_of_error("file", error, path)], None
     if one is not None:
         sound = not any(finding.severity == "error" for finding in findings)
-        findings += _check_against_index(source, one, path, task.depth if sound else "quick")
+        try:
+            findings += _check_against_index(source, one, path, task.depth if sound else "quick")
+        except FormatError as error:
+            findings.append(_of_error("file", error, path))
     return findings, (str(source.dtype), source.eos_id, getattr(source, "tokenizer_digest", None))
 
 
@@ -158,11 +159,7 @@ def _check_vocabulary(where: str, index: TokenFileIndex, options: OpenOptions) -
 
 
 def _check_against_index(source: TokenSource, one: TokenFileEntry, path: str, depth: Depth) -> Iterator[Finding]:
-    try:
-        counts = (source.num_tokens, len(source))
-    except FormatError as error:
-        yield _of_error("file", error, path)
-        return
+    counts = (source.num_tokens, len(source))
     if counts != (one.tokens, one.documents):
         found = "{} tokens in {} documents".format(*counts)
         expected = f"{one.tokens} tokens in {one.documents} documents, as recorded in {INDEX_NAME}"
@@ -180,18 +177,15 @@ def _check_against_index(source: TokenSource, one: TokenFileEntry, path: str, de
 
 def _check_documents(source: TokenSource, one: TokenFileEntry, path: str) -> Iterator[Finding]:
     """Compare the digest and the largest id of the documents with the index."""
-    joined, old, largest = JoinedDigest(), DocumentDigest(), -1
-    try:
+    largest = -1
+
+    def runs() -> Iterator[tuple[TokenArray, IntArray]]:
+        nonlocal largest
         for tokens, lengths in document_runs(source, _RUN_TOKENS):
-            if is_joinable(one.digest):
-                joined.update(tokens, lengths)
-            else:
-                old.update(tokens, lengths)
-            largest = max(largest, int(np.max(tokens, initial=0)) if len(tokens) else -1)
-    except FormatError as error:
-        yield _of_error("file", error, path)
-        return
-    digest = joined.text() if is_joinable(one.digest) else old.hexdigest()
+            largest = max(largest, int(tokens.max()) if len(tokens) else -1)
+            yield tokens, lengths
+
+    digest = digest_like(one.digest, runs())
     if digest != one.digest:
         found, stated = f"documents with the digest {digest}", f"{one.digest}, as recorded in {INDEX_NAME}"
         yield Finding(f"{NAME}.digest", "error", path, None, found, stated, RESTORE)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from penstock._secrets import redact
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._findings import Problem, Run, by_place
 from penstock.formats._manifest import DATA
-from penstock.formats._side_checks import RESTORE, check_files, check_side_file
+from penstock.formats._side_checks import check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_options, sampled_ranges
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.ids import id_limit
-from penstock.formats.tokens.joined import DOCUMENTS, check_documents
+from penstock.formats.tokens.joined import check_recorded
 from penstock.formats.tokens.megatron.index import TRAILING, IndexArrays, index_problems, width_problem
 from penstock.formats.tokens.megatron.kept import (
     KEPT,
@@ -50,12 +49,12 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
     """
     store = reading_commit(store, path)
     named, prefix = named_prefix(store, path), prefix_of(store, path)
-    findings = [*_check_commit(store, path), *_check_kept(store, named)]
+    findings = list(_check_replacement(store, path, named))
     there = [store.exists(one) for one in (idx_path(prefix), bin_path(prefix))]
     if not any(there):
         raise NotFound("no such file", path=idx_path(prefix), hint="Check the path")
     if not all(there):
-        return [*findings, _missing(prefix, *there).finding()]
+        return [*findings, _missing(prefix, has_index=there[0]).finding()]
     header = read_header(store, prefix)
     if isinstance(header, Problem):
         return [*findings, header.finding()]
@@ -77,33 +76,29 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
     findings += side_findings
     if manifest is not None and not side_findings:  # it was written for these tokens, as by `repair`
         findings = [replace(one, severity="warning") if one.code == TRAILING else one for one in findings]
+    documents = None
     if depth != "quick" and sound:
         source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
-        findings += _check_tokens(source, prefix, options, None if side_findings else manifest, depth, run)
+        tokens, recorded = TokenRun("megatron", bin_path(prefix), source.ids), None if side_findings else manifest
+        findings += _check_tokens(source, tokens, options, recorded, depth, run if depth == "full" else map)
+        documents = (tokens, source.doc_starts) if depth == "full" else None
     if depth == "full" and manifest is not None:
         files = {DATA: bin_path(prefix), INDEX: idx_path(prefix)}
-        blocks = list(check_files(store, "megatron", side_file_path(prefix), manifest, files, run, others=[DOCUMENTS]))
-        findings += blocks
-        if sound:
-            source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
-            tokens = TokenRun("megatron", bin_path(prefix), source.ids)
-            findings += check_documents(tokens, source.doc_starts, manifest, RESTORE, run, is_told=bool(blocks))
+        findings += check_recorded(store, "megatron", side_file_path(prefix), manifest, files, documents, run)
     return by_place(findings)
 
 
-def _check_commit(store: Store, path: str) -> Iterator[Finding]:
-    """Report an interrupted commit: Penstock reads the new dataset, other tools may miss the index."""
+def _check_replacement(store: Store, path: str, prefix: str) -> Iterator[Finding]:
+    """Report an interrupted commit, and leftovers of a writer that was killed while it replaced a dataset.
+
+    Penstock reads a complete dataset, but other tools may miss the index.
+    """
     names = staged_names(store, path)
     if names is not None:
         found, fix = f"the new dataset, stored as {', '.join(names)}", "`penstock repair --write` completes the commit"
-        yield Finding(KEPT, "warning", idx_path(named_prefix(store, path)), None, found, "an index", fix)
-
-
-def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
-    """Report leftovers of a writer that was killed while it replaced a dataset."""
+        yield Finding(KEPT, "warning", idx_path(prefix), None, found, "an index", fix)
     left = left_names(store, prefix)
     if is_half_replaced(store, prefix):
-        # A warning: one dataset is complete, and Penstock reads it. Other tools miss the index.
         which, fix = "old", "restores the old dataset; re-running the interrupted command replaces it"
         if prefix_of(store, prefix) == new_prefix(prefix):
             which, fix = "new", "puts the new index in place"
@@ -114,7 +109,7 @@ def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
         yield Finding(KEPT, "warning", idx_path(prefix), None, found, None, fix)
 
 
-def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
+def _missing(prefix: str, *, has_index: bool) -> Problem:
     path = bin_path(prefix) if has_index else idx_path(prefix)
     again = f"`penstock repair {bin_path(prefix)} --format megatron --layout DTYPE --eos-id ID`"
     fix = (
@@ -123,39 +118,6 @@ def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
         else f"Copy the index again, or rebuild it from the EOS tokens: {again}, with the dtype of ids such as int32"
     )
     return Problem("megatron.missing", NotFound, path, "one of the two files of the dataset is missing", fix)
-
-
-def _check_tokens(
-    source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth, do: Run
-) -> Iterator[Finding]:
-    # All tasks run, whatever the findings: the parts of a distributed check number them alike.
-    wrong = list(_check_ids(source, prefix, depth, do))
-    found = list(_check_known(source, prefix, options, manifest, depth, do))
-    yield from wrong or found
-
-
-def _check_known(
-    source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth, do: Run
-) -> Iterator[Finding]:
-    """Check ids against the vocabulary, and the ends of documents; `_check_ids` finds invalid ids."""
-    run = TokenRun("megatron", bin_path(prefix), source.ids)
-    known = None
-    if manifest is not None and manifest.max_token_id is not None:
-        # Readers that trust the side file don't look for invalid ids.
-        known = min(manifest.max_token_id + 1, id_limit(source.header.kind.stored))
-
-    def quietly(fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterable[Any]:
-        return (do if depth == "full" else map)(functools.partial(_or_nothing, fn), tasks)
-
-    starts = None if options.eos_id is None else source.doc_starts
-    yield from check_options(run, options, starts, depth, quietly, known)
-
-
-def _or_nothing(fn: Callable[[Any], Any], task: Any) -> Any:
-    try:
-        return fn(task)
-    except Corrupt:
-        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +145,17 @@ def _unreadable(task: _ReadTask) -> list[Finding]:
     return []
 
 
-def _check_ids(source: MegatronSource, prefix: str, depth: Depth, do: Run) -> Iterator[Finding]:
-    """Yield the finding of the first token that isn't a valid id, if the dtype allows any."""
-    path = bin_path(prefix)
-    tasks = (_ReadTask(source, path, start, stop) for start, stop in sampled_ranges(source.num_tokens, depth))
-    for found in list((do if depth == "full" else map)(_unreadable, tasks)):
-        if found:
-            yield found[0]
-            return
+def _check_tokens(
+    source: MegatronSource, tokens: TokenRun, options: OpenOptions, manifest: Manifest | None, depth: Depth, do: Run
+) -> Iterator[Finding]:
+    """Check that tokens are valid ids, if the dtype allows others; then the vocabulary and the ends of documents."""
+    tasks = (_ReadTask(source, tokens.path, start, stop) for start, stop in sampled_ranges(source.num_tokens, depth))
+    # All tasks run, whatever the findings: the parts of a distributed check number them alike.
+    wrong = [found for found in do(_unreadable, tasks) if found]
+    known = None
+    if manifest is not None and manifest.max_token_id is not None:
+        # Readers that trust the side file don't look for invalid ids.
+        known = min(manifest.max_token_id + 1, id_limit(source.header.kind.stored))
+    starts = None if options.eos_id is None else source.doc_starts
+    found = list(check_options(tokens, options, starts, depth, do, known))
+    yield from wrong[0][:1] if wrong else found

@@ -23,8 +23,9 @@ Files: `layout` which of them a file has · `index` its documents · `source` ·
 from __future__ import annotations
 
 from penstock.errors import NotFound
+from penstock.formats._findings import Problem
 from penstock.formats.tokens.pbin.check import check_pbin
-from penstock.formats.tokens.pbin.layout import Problem, find_layout
+from penstock.formats.tokens.pbin.layout import find_layout
 from penstock.formats.tokens.pbin.repair import repair_pbin
 from penstock.formats.tokens.pbin.source import open_pbin
 from penstock.formats.tokens.pbin.writer import create_pbin, join_pbin, write_pbin_manifest
@@ -56,7 +57,7 @@ class _Pbin:
         if not isinstance(found, Problem):
             return Sniff(True, f"header and index of the layout {found.layout.name}")
         # Damaged data is accepted here, because `open` and `verify` describe the damage.
-        return Sniff(path.endswith(self.traits.suffixes) and found.code != "header", found.what)
+        return Sniff(path.endswith(self.traits.suffixes) and found.code != "pbin.header", found.what)
 
     open = staticmethod(open_pbin)
     create = staticmethod(create_pbin)

@@ -11,15 +11,14 @@ import numpy as np
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
-from penstock.formats import _findings
-from penstock.formats._findings import Run, by_place
+from penstock.formats._findings import Problem, Run, by_place
 from penstock.formats._manifest import DATA, side_path
-from penstock.formats._side_checks import RESTORE, check_files, check_side_file
+from penstock.formats._side_checks import check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_options, stored_too_narrow, stored_too_wide
 from penstock.formats.tokens.common import TokenFile, require_eos
-from penstock.formats.tokens.joined import DOCUMENTS, check_documents
+from penstock.formats.tokens.joined import check_recorded
 from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_marked
-from penstock.formats.tokens.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
+from penstock.formats.tokens.pbin.layout import LAYOUTS, TODAY, Geometry, find_layout
 from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.starts import stated_starts
 from penstock.store.base import Store
@@ -39,8 +38,8 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
     geometry = find_layout(store, path, options.layout)
     findings: list[Finding] = []
     if isinstance(geometry, Problem):
-        findings.append(geometry.finding(path))
-        found = _by_whole_index(store, path) if geometry.code == "ambiguous" else None
+        findings.append(geometry.at(path).finding())
+        found = _by_whole_index(store, path) if geometry.code == "pbin.ambiguous" else None
         if found is None:
             return findings
         geometry = found
@@ -57,18 +56,18 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
     findings += index_findings + side_findings
     stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
     file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
+    tokens = TokenRun("pbin", path, file)
     if depth != "quick":
         recorded = None if side_findings else manifest
         # A recorded width need not be guessed.
         known = recorded is not None and recorded.options.get("token_bytes") == geometry.token_bytes
-        do = run if depth == "full" else map
-        findings += _check_tokens(TokenRun("pbin", path, file), options, recorded, starts, depth, known, do)
+        if starts is not None and not known:
+            findings += _check_width(tokens, np.diff(starts))
+        limit = None if recorded is None or recorded.max_token_id is None else recorded.max_token_id + 1
+        findings += check_options(tokens, options, starts, depth, run if depth == "full" else map, limit)
     if depth == "full" and manifest is not None:
-        blocks = list(check_files(store, "pbin", side_path(path), manifest, {DATA: path}, run, others=[DOCUMENTS]))
-        findings += blocks
-        if starts is not None:
-            tokens = TokenRun("pbin", path, file)
-            findings += check_documents(tokens, starts, manifest, RESTORE, run, is_told=bool(blocks))
+        documents = None if starts is None else (tokens, starts)
+        findings += check_recorded(store, "pbin", side_path(path), manifest, {DATA: path}, documents, run)
     return by_place(findings)
 
 
@@ -95,8 +94,8 @@ def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray 
     except PenstockError as error:
         code = "pbin.unsafe-index" if error.code == "unsafe-data" else "pbin.index"
         fix = "`penstock repair PATH --eos-id ID` rebuilds the index from the EOS tokens"
-        return None, None, [replace(_findings.Problem.of_error(code, error, fix), path=path).finding()]
-    findings = [problem.finding(path) for problem in index_problems(pairs, geometry)]
+        return None, None, [Problem.of_error(code, error, fix).at(path).finding()]
+    findings = [problem.at(path).finding() for problem in index_problems(pairs, geometry)]
     return (None if findings else doc_starts(pairs, geometry, path)), marks, findings
 
 
@@ -115,21 +114,6 @@ def _check_starts(
         return
     expected, fix = "every 4,096th document, as in the index", f"If the data is right, {REPLACE}"
     yield Finding("pbin.side-file", "error", side_path(path), None, differs, expected, fix)
-
-
-def _check_tokens(
-    run: TokenRun,
-    options: OpenOptions,
-    manifest: Manifest | None,
-    starts: IntArray | None,
-    depth: Depth,
-    width_is_known: bool,
-    do: Run,
-) -> Iterator[Finding]:
-    if starts is not None and not width_is_known:
-        yield from _check_width(run, np.diff(starts))
-    largest = None if manifest is None else manifest.max_token_id
-    yield from check_options(run, options, starts, depth, do, None if largest is None else largest + 1)
 
 
 def _check_width(run: TokenRun, doc_lengths: IntArray) -> Iterator[Finding]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from penstock.codec.pickles import decode_marked, feed_pairs
 from penstock.errors import Corrupt
-from penstock.formats.tokens.pbin.layout import Geometry, Problem
+from penstock.formats._findings import Problem
+from penstock.formats.tokens.pbin.layout import Geometry, problem
 from penstock.store.base import Store
 from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
@@ -98,8 +99,8 @@ def doc_starts(pairs: IntArray, geometry: Geometry, path: str) -> IntArray:
     Raises:
         Corrupt: the documents aren't back to back over all tokens.
     """
-    for problem in index_problems(pairs, geometry):
-        raise problem.error(path)
+    for one in index_problems(pairs, geometry):
+        raise one.at(path).error()
     starts = np.empty(len(pairs) + 1, np.int64)
     starts[:-1] = pairs[:, 0]
     starts[-1] = geometry.data_bytes
@@ -145,7 +146,7 @@ def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
     yield from _more("index-hole", len(gaps))
     last = int(ends[-1]) if len(ends) else 0
     if last != geometry.data_bytes:
-        yield Problem(
+        yield problem(
             "index-hole",
             Corrupt,
             "the index ends before the tokens do",
@@ -158,7 +159,7 @@ def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
 
 def _more(code: str, count: int) -> Iterator[Problem]:
     if count > MOST_PROBLEMS:
-        yield Problem(code, Corrupt, f"{count - MOST_PROBLEMS} more wrong entries")
+        yield problem(code, Corrupt, f"{count - MOST_PROBLEMS} more wrong entries")
 
 
 def _sum(lengths: IntArray) -> int:
@@ -176,7 +177,7 @@ def _merged(pairs: IntArray, geometry: Geometry) -> Problem:
     right = np.cumsum(lengths) - lengths
     wrong = np.flatnonzero(pairs[:, 0] != right)
     first = int(wrong[0])
-    return Problem(
+    return problem(
         "merged-offsets",
         Corrupt,
         f"{len(wrong)} of {len(pairs)} documents have offsets that are too low by a multiple of 12 bytes, "
@@ -189,7 +190,7 @@ def _merged(pairs: IntArray, geometry: Geometry) -> Problem:
 
 
 def _outside(doc: int, pairs: IntArray, geometry: Geometry) -> Problem:
-    return Problem(
+    return problem(
         "index-outside",
         Corrupt,
         "a document is outside the data",
@@ -201,7 +202,7 @@ def _outside(doc: int, pairs: IntArray, geometry: Geometry) -> Problem:
 
 
 def _uneven(doc: int, count: int, pairs: IntArray, geometry: Geometry) -> Problem:
-    return Problem(
+    return problem(
         "token-bytes",
         Corrupt,
         "document lengths don't match the token width, so the width in the header is wrong",
@@ -214,7 +215,7 @@ def _uneven(doc: int, count: int, pairs: IntArray, geometry: Geometry) -> Proble
 
 def _gap(doc: int, expected_bytes: int, pairs: IntArray, geometry: Geometry) -> Problem:
     hole = int(pairs[doc, 0]) > expected_bytes
-    return Problem(
+    return problem(
         "index-hole" if hole else "index-overlap",
         Corrupt,
         "some bytes belong to no document" if hole else "a document overlaps another one, or is out of order",

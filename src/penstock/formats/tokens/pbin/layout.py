@@ -11,10 +11,10 @@ import numpy as np
 
 from penstock.codec.pickles import decode_pairs, ends_like_pickle, first_pair
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
-from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated, UnsafeData
-from penstock.formats import _findings
+from penstock.errors import ConfigError, Corrupt, FormatError, Truncated, UnsafeData
+from penstock.formats._findings import Problem
 from penstock.store.base import Store
-from penstock.types import Finding, Severity
+from penstock.types import Severity
 
 HEADER_BYTES = 12
 _HEAD_BYTES = 64
@@ -89,29 +89,18 @@ class Geometry:
         return self.data_bytes // self.token_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A fault of a packed file; with its path an error or a finding, as `penstock.formats._findings.Problem`."""
-
-    code: str
-    kind: type[FormatError] | type[ConfigError]
-    what: str
-    offset_bytes: int | None = None
-    found: str | None = None
-    expected: str | None = None
-    fix: str | None = None
-    severity: Severity = "error"
-
-    def error(self, path: str) -> PenstockError:
-        """Return the problem as an exception."""
-        return self._at(path).error()
-
-    def finding(self, path: str) -> Finding:
-        return self._at(path).finding()
-
-    def _at(self, path: str) -> _findings.Problem:
-        where = (self.offset_bytes, self.found, self.expected)
-        return _findings.Problem(f"pbin.{self.code}", self.kind, path, self.what, self.fix, *where, self.severity)
+def problem(
+    code: str,
+    kind: type[FormatError] | type[ConfigError],
+    what: str,
+    offset_bytes: int | None = None,
+    found: str | None = None,
+    expected: str | None = None,
+    fix: str | None = None,
+    severity: Severity = "error",
+) -> Problem:
+    """Return a fault of a packed file, without its path."""
+    return Problem(f"pbin.{code}", kind, "", what, fix, offset_bytes, found, expected, severity)
 
 
 def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | Problem:
@@ -238,7 +227,7 @@ def _is_empty_list(head: bytes) -> bool:
 
 def _ambiguous(fitting: list[Geometry]) -> Problem:
     names = ", ".join(one.layout.name for one in fitting)
-    return Problem(
+    return problem(
         "ambiguous",
         ConfigError,
         "several layouts match this file",
@@ -252,7 +241,7 @@ def _ambiguous(fitting: list[Geometry]) -> Problem:
 def _swapped(geometry: Geometry) -> Problem:
     names = {"<": "little-endian", ">": "big-endian"}
     header, tokens = geometry.layout.byte_order, "<" if geometry.layout.byte_order == ">" else ">"
-    return Problem(
+    return problem(
         "token-order",
         Corrupt,
         "tokens and header have different byte orders",
@@ -268,13 +257,13 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
     layout = likely_layout(store, path, size_bytes, header)
     geometry = _sized(layout, size_bytes, header)
     if geometry is None:
-        problem = _header_problem(layout, size_bytes, header)
-        if problem.code == "header" and _index_fits_without_width(store, path, size_bytes, header, TODAY):
-            return replace(problem, code="token-bytes", fix="Correct the width at byte 8, or pack again")
-        return problem
+        found = _header_problem(layout, size_bytes, header)
+        if found.code == "pbin.header" and _index_fits_without_width(store, path, size_bytes, header, TODAY):
+            return replace(found, code="pbin.token-bytes", fix="Correct the width at byte 8, or pack again")
+        return found
     begins = _index_head(store, path, geometry.index_start_bytes) is not None
     if geometry.data_bytes == 0 and not begins:
-        return Problem(
+        return problem(
             "unfinished",
             Truncated,
             "the writer was stopped before it finished: the data length is still 0",
@@ -284,7 +273,7 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
             _RECREATE,
         )
     if begins or geometry.index_bytes == 0:
-        return Problem(
+        return problem(
             "truncated-index",
             Truncated,
             "the document index is truncated",
@@ -293,7 +282,7 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
             "the end of a pickled list",
             f"{_RECREATE}; layout={layout.name!r} reads the tokens without documents",
         )
-    return Problem(
+    return problem(
         "no-index",
         Corrupt,
         "there is no document index at the offset in the header",
@@ -324,7 +313,7 @@ def likely_layout(store: Store, path: str, size_bytes: int, header: bytes) -> La
 
 def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
     if len(header) < layout.header_bytes:
-        return Problem(
+        return problem(
             "header",
             Truncated,
             "the file ends in the middle of its header",
@@ -335,7 +324,7 @@ def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
         )
     data_bytes, token_bytes = data_length(header, layout), width_field(header, layout)
     if token_bytes not in TOKEN_BYTES:
-        return Problem(
+        return problem(
             "header",
             Corrupt,
             "the header has no valid token width",
@@ -345,7 +334,7 @@ def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
             "This is not a packed file, or its header is damaged",
         )
     if layout.header_bytes + data_bytes > size_bytes:
-        return Problem(
+        return problem(
             "truncated",
             Truncated,
             "the file is shorter than its header records",
@@ -354,7 +343,7 @@ def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
             f"{layout.header_bytes} + {data_bytes} bytes and an index",
             _RECREATE,
         )
-    return Problem(
+    return problem(
         "token-bytes",
         Corrupt,
         "the data length is not a multiple of the token width",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
+from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, Provenance, side_path
 from penstock.formats._repairs import Damaged, Recorded, Repair, Rewrite, not_repaired, repaired_by
 from penstock.formats._side_checks import begins_otherwise
@@ -25,7 +26,6 @@ from penstock.formats.tokens.pbin.index import index_problems, is_merged, read_i
 from penstock.formats.tokens.pbin.layout import (
     HEADER_BYTES,
     Geometry,
-    Problem,
     data_length,
     find_layout,
     layout_named,
@@ -118,9 +118,9 @@ def _plan(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> 
     geometry = find_layout(store, path, options.layout)
     if isinstance(geometry, Geometry):
         return _plan_index(store, path, geometry, eos_id)
-    if geometry.code == "unfinished":
+    if geometry.code == "pbin.unfinished":
         return _plan_unfinished(store, path, options, eos_id)
-    if geometry.code in ("truncated", "truncated-index", "no-index"):
+    if geometry.code in ("pbin.truncated", "pbin.truncated-index", "pbin.no-index"):
         return _plan_cut(store, path, options, geometry, eos_id)
     return None
 
@@ -159,11 +159,11 @@ def _plan_cut(store: Store, path: str, options: OpenOptions, problem: Problem, e
     geometry = _as_far_as_there(store, path, options)
     if geometry is None:
         return None
-    found = _plan_found(f"pbin.{problem.code}", store, path, geometry, eos_id)  # a wrong length is no cut
+    found = _plan_found(problem.code, store, path, geometry, eos_id)  # a wrong length is no cut
     if found is not None:
         return found
-    keep_rest = problem.code != "truncated"
-    return _plan_rebuilt(f"pbin.{problem.code}", path, _tokens(store, path, geometry), eos_id, keep_rest=keep_rest)
+    keep_rest = problem.code != "pbin.truncated"
+    return _plan_rebuilt(problem.code, path, _tokens(store, path, geometry), eos_id, keep_rest=keep_rest)
 
 
 def _plan_rebuilt(code: str, path: str, file: TokenFile, eos_id: int | None, *, keep_rest: bool) -> _Plan | None:

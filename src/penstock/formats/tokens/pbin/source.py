@@ -14,10 +14,11 @@ from penstock._tokens import checked_starts, flags_between, flags_of_starts
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt, FormatError
+from penstock.formats._findings import Problem
 from penstock.formats._manifest import side_path
 from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
-from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
+from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, find_layout
 from penstock.formats.tokens.pbin.starts import Starts, contradicted, stated_starts
 from penstock.formats.tokens.source import SideFile, StoredTokens
 from penstock.store.base import Store
@@ -50,7 +51,7 @@ def open_pbin(store: Store, path: str, options: OpenOptions) -> PbinSource:
     """
     geometry = find_layout(store, path, options.layout)
     if isinstance(geometry, Problem):
-        raise geometry.error(path)
+        raise geometry.at(path).error()
     return PbinSource(store, path, geometry, options)
 
 
