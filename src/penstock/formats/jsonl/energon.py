@@ -8,6 +8,7 @@ those at the beginning of the file to the first one. Checked against megatron-en
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
