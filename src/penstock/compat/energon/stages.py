@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from penstock.compat.energon.encoded import SAMPLE, TURN, Encoded
 from penstock.compat.energon.walks import Lane
-from penstock.compat.energon.work import key_of, set_restore_key
+from penstock.compat.energon.work import Work, key_of, set_restore_key
 from penstock.compat.energon.worker import Index
 from penstock.compat.energon.wrapper_base import Calls
 from penstock.compat.energon.wrapper_batches import Buckets, Packer, select_all
@@ -37,26 +37,32 @@ class Fill:
     given: int
 
 
+@dataclass(frozen=True, slots=True)
+class _LaneOfWindow(Lane):
+    window: Any = None
+
+
 class _Hook(Calls):
     """Calls of a task encoder's hook: the first raw sample seeds them, and the outputs of the lane are counted.
 
     Args:
         function: the hook.
-        window: window that the calls belong to.
+        work: the functions that make the outputs of a sample.
         counts_outputs: number the calls by the lane's outputs so far.
     """
 
-    def __init__(self, function: Callable[[Any], Any], window: Window, *, counts_outputs: bool = False) -> None:
-        super().__init__(function, window.work.config, window.work.tolerance)
-        self._window = window
+    def __init__(self, function: Callable[[Any], Any], work: Work, *, counts_outputs: bool = False) -> None:
+        super().__init__(function, work.config, work.tolerance)
+        self._work = work
         self._counts_outputs = counts_outputs
 
     def _numbers(self, argument: Any, lane: Lane, number: int) -> tuple[int, Index, Index]:
-        _, _, index = super()._numbers(argument, lane, self._window.given if self._counts_outputs else number)
-        return number_of(_first(argument)), self._window.batch, index
+        window: Window = cast(_LaneOfWindow, lane).window
+        _, _, index = super()._numbers(argument, lane, window.given if self._counts_outputs else number)
+        return number_of(_first(argument)), window.batch, index
 
     def _called(self, argument: Any) -> Iterator[Any]:
-        return self._window.work.apply_each(self._function, argument, key_of(_first(argument)))
+        return self._work.apply_each(self._function, argument, key_of(_first(argument)))
 
 
 class Window:
@@ -79,7 +85,7 @@ class Window:
         self.work = lanes.encoded.work
         world = self.work.config.world_size
         self._lanes = lanes
-        self._lane = Lane(lane, lanes.lanes, self.work.seed, lane // world, lanes.lanes // world)
+        self._lane = _LaneOfWindow(lane, lanes.lanes, self.work.seed, lane // world, lanes.lanes // world, self)
         self._number = number
         self._before = before
         self._filled = fills
@@ -112,17 +118,11 @@ class Window:
         return encoded.each(positions, batch, lambda row: self._index(first + row))
 
     def _packed(self) -> Iterator[Any]:
-        encoder, samples = self.work.encoder, list[Any]()
+        samples: list[Any] = []
         for one in self._encoded(lambda: self._lanes.batch(self._lane.number, self._given_at(len(samples)))):
             samples.append(one)
-        packer = Packer(
-            self._lanes.window,
-            _Hook(select_all(encoder.select_samples_to_pack), self),
-            _Hook(encoder.pack_selected_samples, self, counts_outputs=True),
-            _Hook(encoder.postencode_sample, self) if encoder.is_overridden("postencode_sample") else None,
-        )
-        packs = packer.packs(samples, self._lane, self._number) if samples else []
-        return packer.outputs(packs, self._lane, self._number, 0, self._refilled)
+        packs = self._lanes.packer.packs(samples, self._lane, self._number) if samples else []
+        return self._lanes.packer.outputs(packs, self._lane, self._number, 0, self._refilled)
 
     def _refilled(self, upto: int) -> None:
         self.fills.append(Fill(upto, self.given))
@@ -136,9 +136,8 @@ class Window:
     def _grouped(self, samples: Iterator[Any]) -> Iterator[Group]:
         """Yield full groups as they fill, then the rest of the window."""
         buckets, fixed = Buckets(), self._lanes.groups
-        criterion = _Hook(self.work.encoder.batch_group_criterion, self)
         for row, one in enumerate(samples, self._number * self._lanes.window):
-            for found in criterion(one, self._lane, row):
+            for found in self._lanes.criterion(one, self._lane, row):
                 if found is None:
                     continue
                 key, size = found
@@ -190,6 +189,14 @@ class Lanes(PackStream):
         self.encoded = encoded
         self.packs = packs
         self.groups = groups
+        work, encoder = encoded.work, encoded.work.encoder
+        self.criterion = _Hook(encoder.batch_group_criterion, work)
+        self.packer = Packer(
+            window,
+            _Hook(select_all(encoder.select_samples_to_pack), work),
+            _Hook(encoder.pack_selected_samples, work, counts_outputs=True),
+            _Hook(encoder.postencode_sample, work) if encoder.is_overridden("postencode_sample") else None,
+        )
         self._batch_size = 1 if groups else encoded.work.batch_size or 1
         # By lane: the window that was read last, and how the buffer was filled while its packs were taken.
         self._filled: dict[int, tuple[int, list[Fill]]] = {}
