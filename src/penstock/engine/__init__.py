@@ -5,4 +5,7 @@ plan (`plan.py`), parts (`parts.py`), and records of the second wave. The second
 (`token_blocks.py`) or into files of a folder (`token_files.py`), shards (`groups.py`), and tars and folders
 (`sample_groups.py`). `rows.py` reads samples by number, and `token_shuffle.py` makes parts of tokens in another
 document order. `status.py` reports progress.
+
+A *part* is a file that a task has made (`PartName`). Its *piece* is the output that it belongs to. What users choose by
+`--part i/n`, a share of the tasks, is a *job part* here.
 """

@@ -138,7 +138,8 @@ class PartName:
     Attributes:
         task: number of the task.
         piece: number among the task's parts; `last` if it is the last of them.
-        documents, tokens, num_dropped: counts.
+        documents, tokens, num_dropped: counts. For other data than tokens, `documents` counts rows or samples, and
+            `tokens` their units, shards or bytes.
         digest: xxh3-64 of its bytes, 16 hex digits.
     """
 

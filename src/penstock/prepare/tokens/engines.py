@@ -29,8 +29,8 @@ from penstock.prepare.tokens.model_files import (
     tiktoken_spec,
 )
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, list_added_tokens, load_spec, no_panics, read_config
+from penstock.store.base import Store
 from penstock.store.hub_cache import located
-from penstock.store.local import LocalStore
 from penstock.store.place import Place, absolute, local_path
 from penstock.types import IntArray
 
@@ -303,7 +303,7 @@ _IN_FOLDERS = (*_SUFFIXES, ".json", ".jinja", ".txt", ".py")
 
 def load_tokenizer(
     given: str | os.PathLike[str],
-    store: LocalStore,
+    store: Store,
     *,
     eos: str | None = None,
     special_tokens: bool = True,
@@ -350,7 +350,7 @@ def tokenizer_files(given: str | os.PathLike[str]) -> list[str]:
     return [os.path.join(named, name) for name in os.listdir(named) if name.endswith(_IN_FOLDERS)]
 
 
-def _model_in(store: LocalStore, folder: str) -> str | None:
+def _model_in(store: Store, folder: str) -> str | None:
     if store.exists(os.path.join(folder, "tokenizer.json")):
         return None
     for name in _MODELS:

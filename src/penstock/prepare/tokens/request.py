@@ -43,7 +43,6 @@ from penstock.prepare.tokens.reading import Selection, make_reader, require_colu
 from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
 from penstock.store.base import Store
 from penstock.store.find import survey_all
-from penstock.store.local import LocalStore
 from penstock.store.outputs import output_path, require_other, require_outside
 from penstock.store.place import Given, Place, is_url, place_of, places_of
 from penstock.store.row_map import require_own_row_map
@@ -93,7 +92,7 @@ class Request:
     fill_in: FillInOptions | None
 
     @property
-    def store(self) -> LocalStore:
+    def store(self) -> Store:
         return local_store(self.output)
 
     @property

@@ -30,7 +30,7 @@ from penstock._naming import nearest
 from penstock._optional import require
 from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.place import Place, absolute, local_path
 
 _HINT = "Use a tokenizer.json written by the tokenizers package, or a Hugging Face folder"
@@ -235,7 +235,7 @@ class TokenizerSpec:
 
 
 def load_spec(
-    given: str | os.PathLike[str], store: LocalStore, *, eos: str | None, special_tokens: bool
+    given: str | os.PathLike[str], store: Store, *, eos: str | None, special_tokens: bool
 ) -> tuple[TokenizerSpec, Any]:
     """Load a `tokenizer.json`, or a directory with one; return it also as a `tokenizers.Tokenizer`.
 

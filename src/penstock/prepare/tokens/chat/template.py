@@ -24,7 +24,7 @@ import xxhash
 from penstock.errors import ConfigError, Corrupt
 from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.tokenizer import NAMED_TOKENS, TokenizerSpec, read_config, token_text
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.place import Place
 
 ASSISTANT = "assistant"
@@ -63,7 +63,7 @@ class ChatTemplate:
 
 
 def load_template(
-    spec: TokenizerSpec, store: LocalStore, date: str | None = None, *, keep_control_tokens: bool = False
+    spec: TokenizerSpec, store: Store, date: str | None = None, *, keep_control_tokens: bool = False
 ) -> ChatTemplate:
     """Load the chat template next to a tokenizer. `date` is `YYYY-MM-DD`.
 
