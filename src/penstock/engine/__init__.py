@@ -6,6 +6,6 @@ plan (`plan.py`), parts (`parts.py`), and records of the second wave. The second
 (`sample_groups.py`). `rows.py` reads samples by number, and `token_shuffle.py` makes parts of tokens in another
 document order. `status.py` reports progress.
 
-A *part* is a file that a task has made (`PartName`). Its *piece* is the output that it belongs to. What users choose by
-`--part i/n`, a share of the tasks, is a *job part* here.
+A *part* is a file that a task has made (`PartName`). Its *piece* is its number among those of the task; with several
+outputs, a task makes one for each. The share of the tasks that users choose by `--part i/n` is a *job part* here.
 """
