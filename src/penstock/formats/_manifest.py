@@ -192,7 +192,14 @@ class ClaimedFile:
 
 
 def commit_with_side_file(
-    store: Store, data: Staged, side_path: str, manifest: Manifest, *, overwrite: bool, beside: Sequence[Staged] = ()
+    store: Store,
+    data: Staged,
+    side_path: str,
+    manifest: Manifest,
+    *,
+    overwrite: bool,
+    beside: Sequence[Staged] = (),
+    stale: Sequence[str] = (),
 ) -> None:
     """Publish a data file, which makes the dataset visible, and the files next to it; see `store.side_file`.
 
@@ -203,6 +210,7 @@ def commit_with_side_file(
         manifest: content of the side file.
         overwrite: replace an existing dataset.
         beside: further files, from `stage_beside`.
+        stale: other indexes of replaced data, which are removed.
 
     Raises:
         ConfigError: the dataset appeared meanwhile and `overwrite` is false; the files next to it are unchanged.
@@ -216,4 +224,4 @@ def commit_with_side_file(
     def landed() -> bool:
         return store.exists(data.path) and (not replaces or file_binding(store, data.path) == manifest.binding)
 
-    publish_beside(store, [*beside, side], data.commit, landed)
+    publish_beside(store, [*beside, side], data.commit, landed, stale=stale)

@@ -17,6 +17,7 @@ versions don't have it, and contain only keys of a `Manifest`.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -29,6 +30,7 @@ from penstock._secrets import logger, redact
 from penstock.abc import Staged
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
+from penstock.store._leftovers import nth_staged_name
 from penstock.store.base import Store
 from penstock.store.names import NEXT
 from penstock.store.outputs import require_own_side_file
@@ -320,20 +322,29 @@ def stage_side_file(store: Store, side_path: str, manifest: Manifest, *, replace
 
 
 def publish_beside(
-    store: Store, beside: Sequence[Staged], publish: Callable[[], object], landed: Callable[[], bool]
+    store: Store,
+    beside: Sequence[Staged],
+    publish: Callable[[], object],
+    landed: Callable[[], bool],
+    *,
+    stale: Sequence[str] = (),
 ) -> None:
     """Publish the files next to data, then the data, then give these files their final names.
+
+    Local indexes of the old data get hidden names before, so that other tools never read them with the new data.
 
     Args:
         store: store of all files.
         beside: files from `stage_beside`, the side file last.
         publish: makes the data, which is durable already, visible.
         landed: returns whether the data is visible; called after an error; `NotFound` means no.
+        stale: other indexes of the old data, which are removed.
 
     Raises:
         ConfigError: a file that is not a side file, or a directory, is in its place.
     """
     begun: list[Staged] = []
+    hidden: dict[str, str] = {}
     try:
         for staged in beside:
             staged.sync()
@@ -343,17 +354,27 @@ def publish_beside(
             if not staged.path.endswith(NEXT):
                 _drop(store, staged.path + NEXT)
             staged.commit()
+        replaced = [one.path.removesuffix(NEXT) for one in beside[:-1] if one.path.endswith(NEXT)]
+        for path in (*replaced, *stale) if store.is_local else ():
+            if store.exists(path):
+                folder, name = os.path.split(path)
+                hidden[path] = os.path.join(folder, nth_staged_name(name + NEXT, 0))  # removed by the next writer
+                store.rename(path, hidden[path])
         publish()
     except BaseException:
         for staged in beside:
             staged.abort()
         with contextlib.suppress(PenstockError, OSError):
-            settle = _promote_new if _is_true(landed) else _drop
+            is_new = _is_true(landed)
             for staged in begun:
-                settle(store, staged.path)
+                (_promote_new if is_new else _drop)(store, staged.path)
+            for path in hidden:
+                _drop(store, hidden[path]) if is_new else store.rename(hidden[path], path)
         raise
     for staged in beside:
         _promote_new(store, staged.path)
+    for path in hidden.values() if store.is_local else stale:
+        _drop(store, path)
 
 
 def _promote_new(store: Store, path: str) -> None:

@@ -13,7 +13,7 @@ import penstock
 from penstock._kinds import JoinedRows
 from penstock.codec.json_lines import encode_line
 from penstock.codec.pickles import PairListEncoder
-from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
 from penstock.formats._writers import BaseWriter, require_known, require_open, rows_of
 from penstock.formats.jsonl.build import index_path_for
@@ -159,10 +159,10 @@ class JsonlWriter(BaseWriter):
         self._staged.sync()
         self._require_own_index()  # another index may have been created meanwhile
         side, beside = side_path(self._path), [self._index]
-        commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
-        if self._other_index is not None:
-            with contextlib.suppress(NotFound):
-                self._store.delete(self._other_index)
+        stale = [] if self._other_index is None else [self._other_index]
+        commit_with_side_file(
+            self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside, stale=stale
+        )
         return manifest
 
     def _close(self) -> None:
