@@ -79,8 +79,9 @@ def once_parts(beside: Place, what: dict[str, Any], parts: Sequence[Once[Manifes
 class RowlessWriter:
     """A writer that ignores rows: of an output that is already visible, or whose commit copies whole files."""
 
-    def __init__(self, commit: Callable[[], Manifest]) -> None:
+    def __init__(self, commit: Callable[[], Manifest], close: Callable[[], None] = lambda: None) -> None:
         self.commit = commit
+        self._close = close
 
     def write_run(self, data: NDArray[Any], lengths: IntArray, /) -> None: ...
 
@@ -88,7 +89,8 @@ class RowlessWriter:
 
     def write_batch(self, batch: Batch, /) -> None: ...
 
-    def abort(self) -> None: ...
+    def abort(self) -> None:
+        self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +98,7 @@ class RowlessWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
-        return None
+        self._close()
 
 
 _NEWLINE = 0x0A

@@ -7,6 +7,7 @@ final names at once, unless a name exists. The record of a run is named by its c
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,7 @@ from penstock.reshape.outputs import (
 from penstock.reshape.rows import SampleRows
 from penstock.reshape.sidecars import RowNumbers, Sidecars
 from penstock.store.local import output_exists
+from penstock.store.outputs import claimed
 from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.unfinished import Once
@@ -303,8 +305,10 @@ class ShardCopyJob(DatasetJob):
     def open_writer(self, output: Output, *, overwrite: bool) -> Writer:
         place, known = output.place, lineage(self.sources, self.command)
         parts, path = [rows.part for rows in self.sources], place.path.rstrip("/") or place.path
-        copy = functools.partial(copy_shards, parts, place.store, path, name=self.sources[0].format, **known)
-        return RowlessWriter(functools.partial(copy, overwrite=overwrite))
+        held = contextlib.ExitStack()
+        store = held.enter_context(claimed(place.store, path))
+        copy = functools.partial(copy_shards, parts, store, path, name=self.sources[0].format, **known)
+        return RowlessWriter(functools.partial(copy, overwrite=overwrite), held.close)
 
     def fill(self, writers: Sequence[Writer], numbers: Sequence[list[range | IntArray]]) -> None: ...
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from penstock.errors import NotFound, PenstockError
+from penstock.errors import NotFound, PenstockError, PrepareError
 from penstock.store._files import is_folder, is_there, remove_tree
 from penstock.store._leftovers import make_staged, take_leftovers
 from penstock.store.base import Store
@@ -121,11 +121,13 @@ class Once(Generic[ResultT]):
             told: plain JSON for `published`.
             goes_on: keep the mark after an error, because a re-run keeps visible outputs.
         """
+        was_begun = self.store.is_local and self.is_begun()
         try:
             set_mark(self.store, self.path, self.what, told)
             result = commit()
-        except FAILED:
-            if not goes_on:
+        except FAILED as error:
+            is_of_another = was_begun and isinstance(error, PrepareError)  # a run that holds the output
+            if not goes_on and not is_of_another:
                 remove_mark(self.store, self.path)
             raise
         except BaseException:
