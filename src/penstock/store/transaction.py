@@ -398,6 +398,7 @@ class Transaction:
         check()
         for name in (*names, *remove):
             require_replaceable_file(self.files.path_of(name))
+            require_movable(self.files.path_of(name))
             if name in new and is_there(self.files.path_of(name)):
                 raise output_exists(self.files.path, self.files.path_of(name))
         try:

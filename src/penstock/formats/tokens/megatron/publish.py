@@ -70,7 +70,11 @@ class LocalPair(Pair):
         paths = () if self._overwrite else (index, *([] if store.exists(path) else [path]))
         self._new = tuple(map(os.path.basename, paths))
         self._transaction = cast(Transaction, store.transaction(path)).open()
-        return self._stage(path)
+        try:
+            return self._stage(path)
+        except BaseException:
+            self._transaction.close()
+            raise
 
     def stage_index(self) -> Staged:
         return self._stage(idx_path(self._path))
