@@ -83,7 +83,7 @@ corpus: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python tests/corpus/run.py $(if $(SEED),--seed $(SEED) --share 10))
 
 crash: $(VENV)/.ready-test
-	$(call timed, export CRASH_ROUNDS=$(CRASH_ROUNDS); $(pytest) -n 2 tests/crash/test_transaction.py; \
+	$(call timed, export CRASH_ROUNDS=$(CRASH_ROUNDS); $(pytest) -n 2 tests/crash/test_transaction.py tests/crash/test_commits.py; \
 		$(BIN)/python tests/crash/run.py)
 
 fuzz: $(VENV)/.ready-test

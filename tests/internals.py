@@ -6,6 +6,8 @@ here, perhaps as a function that does the same by other means, as long as `make 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import importlib
 import re
 import sys
@@ -231,6 +233,15 @@ def __getattr__(name: str) -> Any:
 def names() -> list[str]:
     """Return the names that this module takes from the package."""
     return sorted(_TABLE)
+
+
+def use_version_02() -> None:
+    """Take names from the modules of version 0.2.0, which this process imports; make functions that moved public."""
+    _TABLE["build_index"] = "penstock.prepare.raw", "build_index"
+    _TABLE["chunk"] = "penstock.reshape.chunk", "chunk"
+    _TABLE["write_side_file"] = "penstock.check.verify", "write_side_file"
+    package: Any = importlib.import_module("penstock")
+    package.prepare_media = importlib.import_module("penstock.prepare.media.run").prepare_media
 
 
 def verify_shared(
@@ -596,6 +607,32 @@ def final_name(name: str) -> str:
 def is_lock(name: str) -> bool:
     """Tell whether a file is a writer's lock."""
     return name.endswith(".lock.staged")
+
+
+def is_side_file(name: str) -> bool:
+    """Tell whether a file is one of ours next to data, or waits to become one."""
+    return name.endswith((".next", ".staged")) or ".penstock" in name or ".planes" in name
+
+
+def is_plan(name: str) -> bool:
+    """Tell whether a file is the plan of a work folder."""
+    return name.endswith(".work/plan")
+
+
+def is_locked(path: Path, *, shared: bool = False) -> bool:
+    """Tell whether a process holds a lock on a file; with `shared`, an exclusive one."""
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def understood(error: BaseException) -> tuple[int, str]:
+    """Return the exit status of the command line for an error, and its message."""
+    failure, status = importlib.import_module("penstock.cli.main")._understand(error, [])
+    return status, failure["message"]
 
 
 def is_work(name: str) -> bool:

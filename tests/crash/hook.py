@@ -56,6 +56,7 @@ class Plan:
         victim: who dies.
         noted: whether each call is noted.
         signal: what ends it; after SIGSTOP, before the call, it may be let go on.
+        stepped: whether the process stops before each call.
     """
 
     root: str
@@ -65,6 +66,7 @@ class Plan:
     victim: Victim = "main"
     noted: bool = False
     signal: int = signal.SIGKILL
+    stepped: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class _Hook:
             place = self.count
             if plan.noted:
                 self.note("calls", f"{os.getpid()} {name} {path}")
+            if plan.stepped:
+                os.kill(os.getpid(), signal.SIGSTOP)
         if place != plan.at or plan.victim not in ("all", self._role) or not self.is_chosen():
             return call(*args, **named)
         if plan.moment == "torn" and name in MOVING:
