@@ -64,7 +64,7 @@ KNOWN: dict[str, str] = {
     "executors/on_ray.py": _SCRATCH,
     "executors/seen.py": "looks whether another host sees the same files: of places whose `is_local` was asked",
     "formats/_planes.py": _LOOKED_AT,
-    "formats/_last_files.py": _LOOKED_AT,
+    "formats/_folders.py": _LOOKED_AT,
     "formats/_unrecognised.py": _LOOKED_AT,
     "formats/jsonl/build.py": _BESIDE,
     "formats/jsonl/energon.py": _LAST_NAME,
