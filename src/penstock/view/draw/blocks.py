@@ -34,8 +34,8 @@ class Amount:
     """A large number at the top of a page.
 
     Attributes:
-        how: what the number counts.
-        source: how the number was determined.
+        how: explanation of the number.
+        source: origin of the number, such as an index.
     """
 
     label: str
@@ -96,7 +96,7 @@ class Plot:
         kind: bars over ranges of the first two columns; the fewest and most of several shards; lines or areas over the
             first column.
         marks: places on the axis with their names.
-        odd: places whose bars stand out.
+        odd: shards with an unusual number of samples.
         csv: address of the figures as CSV.
     """
 
@@ -112,7 +112,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Remarks: problems of the data, or that there are none."""
+    """Remarks about the data, or the absence of problems."""
 
     lines: Sequence[str]
     level: Literal["good", "warning", "unknown"] = "warning"
@@ -133,7 +133,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error: what is wrong, where, what was found and expected, and what to do."""
+    """An error: the problem, its location, the found and expected values, and a hint."""
 
     what: str
     path: str | None = None

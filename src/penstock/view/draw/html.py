@@ -32,7 +32,7 @@ from penstock.view.draw.words import count, share
 
 _OPEN_ROWS = 12
 _WIDE = 5
-"""Columns of a table whose rows become lists on narrow screens."""
+"""With this many columns, a table becomes a list on narrow screens."""
 
 
 def words(text: str) -> Markup:
@@ -118,6 +118,8 @@ def _value(value: Any, kind: Kind, whole: float = 1) -> Child:
         label = f"{share((value or 0) / whole)}"
         return None if value is None else tag("meter", label, min=0, max=whole, value=value)
     text = words_of(value, kind)
+    if "\n" in text:
+        return tag("pre", text, class_="text")
     return tag("bdi", printable(text)) if text and isinstance(value, str) else text
 
 

@@ -27,7 +27,7 @@ def plot(
         label: description of the plot.
         percent: whether the values are shares.
         marks: places on the axis of lines that get a dashed line.
-        odd: numbers of shards that stand out.
+        odd: shards with an unusual number of samples.
     """
     if kind in ("bars", "shards"):
         return _bars(kind, rows, label, odd)

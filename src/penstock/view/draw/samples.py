@@ -221,7 +221,7 @@ def _conversation(node: JsonNode) -> Markup | None:
 
 
 def _message(text: str) -> Child:
-    """Return a message whose fenced blocks are code."""
+    """Return a message, with its fenced blocks as code."""
     pieces = text.split("```")
     return [
         tag("pre", piece.strip("\n"), class_="text code" if at % 2 else "text")
@@ -231,7 +231,7 @@ def _message(text: str) -> Child:
 
 
 def _mask(one: Panel) -> Markup:
-    """Return a mask as a bar whose filled parts are on."""
+    """Return a mask as a bar, filled at the values that are on."""
     on = [text not in ("False", "0") for text in one.text.split()]
     path, at = "", 0
     for is_on, run in groupby(on):
@@ -354,7 +354,7 @@ def about_tokens(run: TokenRun) -> str:
 
 
 def strip(run: TokenRun) -> Markup:
-    """Return tokens in a row with what they are."""
+    """Return tokens in a row with a summary."""
     head = tag("h4", tag("span", run.field, class_="name"), tag("span", about_tokens(run), class_="measure"))
     return several(head, tokens_of(run, plain=True))
 
@@ -444,7 +444,7 @@ def token_key(runs: Iterable[TokenRun]) -> Markup | None:
 
 
 def origin_of(origin: Origin) -> Markup:
-    """Return where a sample of a run comes from."""
+    """Describe the origin of a sample of a run."""
     words = [tag("bdi", printable(origin.source))]
     words += [f"index {count(origin.index)}"] if origin.index is not None else []
     words += [f"epoch {count(origin.epoch)}"] if origin.epoch is not None else []

@@ -42,7 +42,7 @@ _QUANTILES = {0.0: "min", 0.5: "median", 1.0: "max"}
 
 
 def overview(one: Overview, base: str | None = None, query: str = "") -> list[Section]:
-    """Return what an index tells of a dataset.
+    """Return the overview of a dataset.
 
     Args:
         one: facts of the dataset.
@@ -53,7 +53,7 @@ def overview(one: Overview, base: str | None = None, query: str = "") -> list[Se
     def csv(name: str) -> str | None:
         return None if base is None else f"{base}{name}.csv{query}"
 
-    to_do = [text for text in one.unknown if "`" in text]  # what a command finds out
+    to_do = [text for text in one.unknown if "`" in text]  # only what a command can determine
     unknown = Notes(to_do, "unknown", _by_position(one, base, query)) if to_do else None
     return [
         Section(None, [figures(one), unknown]),
@@ -246,12 +246,14 @@ def differences(one: Comparison, bases: tuple[str, str]) -> list[Section]:
     made: list[Section] = []
     for each in one.differences:
         sides = ((each.index_a, each.key_a, bases[0]), (each.index_b, each.key_b, bases[1]))
-        columns = [Column("")]
-        for name, (index, key, _) in zip("AB", sides, strict=True):
-            columns.append(Column(f"not in {name}" if index is None else f"{name} {count(index)} {key or ''}"))
+        titles = [
+            f"not in {name}" if index is None else f"{name} {count(index)} {key or ''}".strip()
+            for name, (index, key, _) in zip("AB", sides, strict=True)
+        ]
+        columns = [Column(""), Column("A"), Column("B")]
         rows = [(name, "–" if a is None else a, "–" if b is None else b) for name, a, b in each.rows]
         links = [Link("open", f"{base}sample/{index}") if index is not None else "" for index, _, base in sides]
-        made.append(Section("Difference", [Table(columns, [*rows, ("", *links)])]))
+        made.append(Section(" · ".join(titles), [Table(columns, [*rows, ("", *links)])]))
     return made
 
 
@@ -274,12 +276,12 @@ def plan_figures(one: Plan, *, requested: bool = False) -> Figures:
 
 
 def plan(one: Plan, *, requested: bool = False) -> Section:
-    """Return what a run reads, and what is wrong with it."""
+    """Return the totals and the warnings of a plan."""
     return Section(None, [plan_figures(one, requested=requested), Notes(one.warnings) if one.warnings else None])
 
 
 def plan_sources(one: Plan) -> Section | None:
-    """Return what a run reads of each source."""
+    """Return the planned reads from each source."""
     names: dict[str, Kind] = {
         "samples": "count", "reads": "count", "epochs": "factor", "repeats": "count", "share": "share",
         "tokens": "short", "padding": "share", "bytes": "bytes", "requests": "count",
