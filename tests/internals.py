@@ -34,6 +34,7 @@ check.lint: lint
 check.summary: length_summary
 check.repairs: write_side_file
 cli._errors: HINTS_INSTEAD=_INSTEAD error_codes=codes exit_codes with_options
+cli._findings: explain_finding=explain
 cli._help: COMMANDS COMMAND_ALIASES=ALIASES COMMAND_EXAMPLES=EXAMPLES GROUPS HEADINGS HIDDEN_COMMANDS=HIDDEN
     MAX_UNGROUPED MODULES RENAMED_COMMANDS=RENAMED VERB_HEADINGS add_common find_heading
 cli._machine: plug_ins

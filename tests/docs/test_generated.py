@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.internals import explain_finding
 
 from penstock.formats import BUILT_IN, get_format
 
@@ -20,6 +21,13 @@ def test_generated_pages_are_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_code_of_a_finding_is_explained_without_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    for code, (meaning, fix) in importlib.import_module("findings").FINDINGS.items():
+        shown = explain_finding(code.replace("<format>", "other").replace("<array>", "other"))
+        assert " ".join(shown.split()).endswith(f"{meaning} fix: {fix}"), code
 
 
 def test_every_code_of_a_finding_has_a_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
