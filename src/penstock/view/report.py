@@ -243,8 +243,9 @@ def _document(opened: Opened, index: int) -> TokenRun | None:
 
 
 def _cards_of(shown: list[_Example]) -> Markup:
+    runs = [run or one.tokens for one, _, run in shown]
     cards = [card(one, _name_of(one), tokens=run, thumbnails=small) for one, small, run in shown]
-    return several(token_key(run for _, _, run in shown if run is not None), tag("div", cards, class_="samples"))
+    return several(token_key(run for run in runs if run is not None), tag("div", cards, class_="samples"))
 
 
 def _name_of(one: Panels) -> str:

@@ -69,7 +69,7 @@ def test_a_mask_is_drawn(tmp_path: Path, pages: Ask) -> None:
     with ps.create(tmp_path / "sft", format="mds", columns=columns) as writer:
         writer.write({"input_ids": np.arange(4, dtype=np.int32), "loss_mask": np.array([0, 1, 1, 0], np.uint8)})
     shown = pages(tmp_path / "sft").get("/d/sft/samples").text
-    assert shown.count(" masked") == 2
+    assert shown.count(" masked") == 3  # two tokens, and the legend
     assert "2 in the loss" in shown
 
 
