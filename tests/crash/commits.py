@@ -365,7 +365,7 @@ class Commit(each_call.Round):
         # What another user's rights keep from being removed may stay, under a hidden name.
         new = [name for name in new if not (ended is not None and ended.status == 0 and self._is_kept(name))]
         if ended is not None and "Finished parts are kept" in ended.said:
-            new = [name for name in new if not internals.has_work(name)]
+            new = [name for name in new if not internals.has_work(name) and not internals.is_mark_or_lock(name)]
         if new:
             yield f"left behind with {ended}: {new}"
 
@@ -441,7 +441,8 @@ class Commit(each_call.Round):
         if ended.status == 0 or not (ended.kind == "PrepareError" or names_restart or another_lock):
             yield f"it wasn't excluded: {ended}"
         changed = [name for name in _differences(was, self.tree()) if not internals.is_lock(name)]
-        if by_old:  # it removes the mark of another run, and temporary directories of work, where it is refused
+        # Version 0.2, and the finalize step of another plan, remove the mark of a run although they are refused.
+        if by_old or "by an array" in self.case.name:
             changed = [name for name in changed if not internals.is_mark_or_lock(name) and not name.endswith("/tmp")]
         if changed:
             yield f"it changed {changed}"
