@@ -56,7 +56,7 @@ class Plan:
         victim: who dies.
         noted: whether each call is noted.
         signal: what ends it; after SIGSTOP, before the call, it may be let go on.
-        stepped: whether the process stops before each call.
+        stepped: whether the first process stops before each call.
     """
 
     root: str
@@ -138,7 +138,7 @@ class _Hook:
             place = self.count
             if plan.noted:
                 self.note("calls", f"{os.getpid()} {name} {path}")
-            if plan.stepped:
+            if plan.stepped and self._role == "main":
                 os.kill(os.getpid(), signal.SIGSTOP)
         if place != plan.at or plan.victim not in ("all", self._role) or not self.is_chosen():
             return call(*args, **named)
