@@ -147,7 +147,9 @@ def test_killed_before_every_change(tmp_path: Path, case: Case, overwrite: bool)
         found = case.read(folder)
         assert found in (old, new), what
         if found is not None:
-            assert case.errors(folder) == [], what
+            # Old lines can be without their index for a moment, so that other tools never read it with new lines.
+            errors = [one for one in case.errors(folder) if one.code != "jsonl.no-index" or found != old]
+            assert errors == [], what
         if not overwrite and found is not None:
             continue  # complete: what may be left is a second name that the next writer of this output removes
         case.write(folder, case.new, LocalStore(), overwrite=overwrite)

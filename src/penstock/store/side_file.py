@@ -357,8 +357,7 @@ def publish_beside(
         replaced = [one.path.removesuffix(NEXT) for one in beside[:-1] if one.path.endswith(NEXT)]
         for path in (*replaced, *stale) if store.is_local else ():
             if store.exists(path):
-                folder, name = os.path.split(path)
-                hidden[path] = os.path.join(folder, nth_staged_name(name + NEXT, 0))  # removed by the next writer
+                hidden[path] = _hidden_path(path)
                 store.rename(path, hidden[path])
         publish()
     except BaseException:
@@ -375,6 +374,12 @@ def publish_beside(
         _promote_new(store, staged.path)
     for path in hidden.values() if store.is_local else stale:
         _drop(store, path)
+
+
+def _hidden_path(path: str) -> str:
+    """Return the name of an old index while its data is replaced; the next writer removes such files."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, nth_staged_name(name + NEXT, 0))
 
 
 def _promote_new(store: Store, path: str) -> None:
@@ -478,8 +483,12 @@ def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, 
         if store.exists(path + NEXT):
             what = "rename it to its final name, because it matches the data" if belongs else "remove it"
             actions.append(Action(code, path + NEXT, f"{what} (left by an interrupted writer)", write))
-            if write:
-                promote(store, path + NEXT) if belongs else store.delete(path + NEXT)
+            if write and belongs:
+                promote(store, path + NEXT)
+            elif write:
+                if store.is_local and store.exists(_hidden_path(path)) and not store.exists(path):
+                    store.rename(_hidden_path(path), path)
+                store.delete(path + NEXT)
     return actions
 
 
