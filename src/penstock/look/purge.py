@@ -23,6 +23,7 @@ from penstock.formats._excluded import list_paths
 from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
 from penstock.look.samples import Dataset, digests_of, open_dataset, stretches
 from penstock.reshape.merge import merge
+from penstock.reshape.outputs import require_fitting_suffix
 from penstock.store.derived import keeping_nothing
 from penstock.store.exclude_list import CERTIFICATE, ExcludeList, indices_of, read_list
 from penstock.store.local import output_exists
@@ -170,6 +171,8 @@ def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked:
         merge([target], place, to=wanted, excludes=found, **given, **how)
     else:
         how = {key: value for key, value in how.items() if key not in ("executor", "workers")}
+        if to is None and not formats_of_name(place.path):
+            require_fitting_suffix(place, name, [source])
         source_split = {"source_split": given.pop("split")} if "split" in given else {}
         convert(target, place.path, to=to or (None if formats_of_name(place.path) else name), excludes=found,
                 **given, **source_split, **how)  # fmt: skip

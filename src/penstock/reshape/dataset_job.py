@@ -19,7 +19,7 @@ from penstock.engine.work import Work, work_folder
 from penstock.errors import ConfigError
 from penstock.formats import finish_replacement
 from penstock.formats._folders import last_file
-from penstock.reshape.outputs import Output, RowlessWriter, Written, once_parts
+from penstock.reshape.outputs import Output, RowlessWriter, Written, once_parts, require_fitting_suffix
 from penstock.reshape.sidecars import RowNumbers, Sidecars, all_rows
 from penstock.store.derived import upload_folder
 from penstock.store.local import Kept, LocalStore
@@ -102,6 +102,10 @@ class DatasetJob(Job[tuple[Written, ...]]):
     def __post_init__(self) -> None:
         if self.options.restart and self.options.is_inline:
             raise ConfigError("restart (--restart) only applies to distributed jobs", hint="Add finish (--finish)")
+        for output in self.outputs:
+            written = self.along(output).format
+            if output.to in (None, written):
+                require_fitting_suffix(output.place, written, self.reads)
 
     @property
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -355,6 +356,29 @@ def format_for(output: Output, sources: Sequence[StoredRows]) -> str:
     if isinstance(first, SampleRows):
         return first.format
     return output.to or _format_of(output.place, is_tokens=isinstance(first, TokenRows)) or first.format
+
+
+_OTHER_SUFFIXES = {".csv": ("csv", "xsv"), ".tsv": ("tsv", "xsv"), ".tar": ("webdataset",), ".yaml": (), ".yml": ()}
+"""Suffixes that formats don't list → the formats whose outputs may have them."""
+
+
+def require_fitting_suffix(output: Place, written: str, sources: Sequence[Place]) -> None:
+    """Raise `ConfigError` if an output has the suffix of a format that isn't written, and no source has it."""
+    name = output.path.rstrip("/")
+    fitting: dict[str, Sequence[str]] = {}
+    for known in formats_of_name(name):
+        for suffix in get_format(known).traits.suffixes:
+            if name.endswith(suffix):
+                fitting[suffix] = (*fitting.get(suffix, ()), known)
+    plain = re.sub(r"\.(gz|zst|bz2|xz)$", "", name.lower())
+    fitting = fitting or {suffix: some for suffix, some in _OTHER_SUFFIXES.items() if plain.endswith(suffix)}
+    for suffix, formats in fitting.items():
+        if written not in formats and not any(one.path.rstrip("/").endswith(suffix) for one in sources):
+            usual = next(iter(get_format(written).traits.suffixes), "")
+            expected = f"a name such as {re.sub(re.escape(suffix) + '.*', '', output.name, flags=re.IGNORECASE)}{usual}"
+            hint = "Choose another name, or change the format with `penstock convert` first"
+            what = f"the output is written as {written}, but its suffix is that of another format"
+            raise ConfigError(what, path=output.path, found=suffix, expected=expected, hint=hint)
 
 
 def _format_of(place: Place, *, is_tokens: bool) -> str | None:
