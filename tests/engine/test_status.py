@@ -140,3 +140,20 @@ def test_a_folder_where_some_files_have_an_index(inputs: Path, tmp_path: Path) -
     assert (found["complete"], found["tasks"], found["done"], found["missing"]) == (False, 2, 1, 1)
     ps.index(folder)
     assert cli("status", str(folder))[0] == cli("status", f"{folder}/*.jsonl")[0] == 0
+
+
+def test_a_folder_without_a_job(tmp_path: Path) -> None:
+    """It opens as a dataset; outputs in it may still be unfinished."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "a.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+    assert cli("status", str(photos)) == (0, f"{photos}: a dataset; no Penstock job is recorded here\n")
+    made = cli("shuffle", f"{photos}/a.jsonl", "-o", f"{photos}/x.jsonl", "--part", "0/3")
+    assert made[0] == 0, made
+    (photos / "a.idx").unlink(missing_ok=True)
+    assert cli("status", str(photos)) == (
+        0,
+        f"{photos}: a dataset; no Penstock job is recorded here\n  unfinished: {photos}/x.jsonl\n",
+    )
+    ps.convert(photos / "a.jsonl", tmp_path / "shards", to="mds")
+    assert cli("status", f"{tmp_path}/shards") == (0, f"{tmp_path}/shards: complete\n")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.engine.work import Entry
     from penstock.prepare import PackReport
     from penstock.prepare.jsonl_index import IndexReport, IndexSummary
+    from penstock.store.place import Place
 
 _SHOWN = 10
 _UNKNOWN_SHARE = 0.01
@@ -528,17 +529,17 @@ def status(output: str, sweep: bool) -> None:
         for path in status.sweep(place):
             note(f"removed: {path}")
     found = status.status_of(place)
-    emit(found, lambda: _status_text(found))
+    emit(found, lambda: _status_text(found, place))
     end_unfinished([] if found.complete else [output])
 
 
-def _status_text(found: WorkStatus) -> str:
+def _status_text(found: WorkStatus, output: Place) -> str:
     left = "".join(f"\n  leftover: {path}" for path in found.left_over)
     if found.plan is None and found.tasks:
         files = f"{found.done:,} of {found.tasks:,} files have an index"
         return f"{found.output}: {files}\n  next: `penstock index --finish`; --no-work lists files without an index"
     if found.plan is None:
-        return f"{found.output}: {'complete' if found.complete else 'unfinished, without a plan'}{left}"
+        return f"{found.output}: {_unplanned(found, output)}{left}"
     rate = f", {found.rate:.2g} tasks per second" if found.rate else ""
     shares = ""
     if found.shares is not None:
@@ -548,6 +549,19 @@ def _status_text(found: WorkStatus) -> str:
     done = f"{found.done:,} of {found.tasks:,} tasks done" if found.tasks else "no tasks, and not committed yet"
     runs = "".join(map(_run_text, found.failed)) + "".join(map(_run_text, found.running))
     return f"{found.output}: {done}{files}{rate}{shares}{runs}{left}\n  next: {_next(found)}"
+
+
+def _unplanned(found: WorkStatus, output: Place) -> str:
+    """Return the state of an output without a plan, and other unfinished outputs in it."""
+    from penstock.engine.status import is_recorded, unfinished_in
+
+    if not found.complete:
+        return "unfinished, without a plan"
+    if output.path.startswith(("http://", "https://")) or not output.is_folder():  # nothing is listed at web servers
+        return "complete"
+    others = "".join(f"\n  unfinished: {one.shown}" for one in unfinished_in(output))
+    is_known = bool(found.left_over) or is_recorded(output)
+    return ("complete" if is_known else "a dataset; no Penstock job is recorded here") + others
 
 
 def _next(found: WorkStatus) -> str:

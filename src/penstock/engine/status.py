@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.engine.folder import WorkFolder, name_beside
@@ -26,7 +27,7 @@ from penstock.formats import sniff
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
-from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
+from penstock.formats.tokens.folder.files import SIDE_NAME, is_token_file_name, own_files, unlisted_names
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.compose import OpenUpload, abort_uploads
 from penstock.store.find import find_files
@@ -132,16 +133,31 @@ def status_of(output: Place) -> WorkStatus:
 
 def _work_in(output: Place) -> Place | None:
     """Return the unfinished output in a directory, such as one that a dataset is split into."""
-    if not output.is_folder() or _is_dataset(output):
-        return None
+    return next(unfinished_in(output), None) if output.is_folder() and not _is_dataset(output) else None
+
+
+def unfinished_in(output: Place) -> Iterator[Place]:
+    """Yield the unfinished outputs in a directory, without those in its subdirectories."""
     for name in sorted(output.names()):
         place = output.child(name.removeprefix(".").removesuffix(WORK))
         if not (name.startswith(".") and name.endswith(WORK) and name_beside(place, WORK).name == name):
             continue
         folder = work_folder(place, inside=False)
         if folder.is_there() and read_head(folder) is not None and not _is_published(place, folder):
-            return place
-    return None
+            yield place
+
+
+def is_recorded(folder: Place) -> bool:
+    """Return whether a job left a side file, an index or metadata in a directory, next to it, or in a subdirectory."""
+    names = sorted(folder.names())
+    files, done = _indexed(folder)
+    return (
+        any(name.endswith(SIDE_NAME) for name in names)
+        or 0 < files == done
+        or folder.child(meta_path("", INFO_JSON).lstrip("/")).exists()
+        or folder.beside(SIDE_NAME).exists()
+        or any(folder.child(name).child(SIDE_NAME).exists() for name in names[:_MOST_LOOKED_AT])
+    )
 
 
 def _indexed(output: Place) -> tuple[int, int]:
