@@ -120,10 +120,10 @@ def split(
     """Split a dataset into parts such as train and validation, written as `folder/<stem>_<name><suffix>`.
 
     Each row is in exactly one part, and rows keep their order. By position, the sizes match `ratio` exactly (largest
-    remainder), and the assignment depends only on the seed, the number of rows and the ratio. By content, equal
-    documents go to the same part, also if documents are added later, and the sizes match on average. Each part becomes
-    visible as a whole, one after another; if interrupted, repeat the call to resume. Memory: about 50 MB, 64 MiB per
-    part, and 8 bytes per document.
+    remainder), and the assignment depends only on the seed, the number of rows and the ratio. By content, identical
+    rows (of JSONL: whole lines) go to the same part, also if rows are added later, and the sizes match on average. Each
+    part becomes visible as a whole, one after another; if interrupted, repeat the call to resume. Memory: about 50 MB,
+    64 MiB per part, and 8 bytes per document.
 
     With `parts` and `only` in place of `ratio`, extract one of `parts` contiguous parts of equal length. The first
     parts are one longer if the length isn't divisible. `names`, `seed`, `by`, executors and distributed jobs don't
