@@ -72,3 +72,16 @@ def test_invalid_lines_are_skipped_and_counted(
     assert hit.index == 5
     with pytest.raises(Corrupt):
         len(ps.open(path))  # whoever trains on it is told
+
+
+def test_several_reasons(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "two.jsonl"
+    path.write_text('{"text": "a"}\n\nnot JSON\n')
+    with pytest.raises(SystemExit):
+        main(["info", str(path)])
+    assert f"{path}: skipped 2 invalid lines (2, 3): the first is a blank line" in caplog.text
+    caplog.clear()
+    path.write_text('{"text": "a"}\n\n')
+    with pytest.raises(SystemExit):
+        main(["info", str(path)])
+    assert f"{path}: skipped 1 invalid line (2): a blank line" in caplog.text

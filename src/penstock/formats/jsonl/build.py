@@ -225,9 +225,9 @@ def warn_of_dropped(path: str, lines: IndexedLines) -> None:
         if skipped is not None:
             skipped[path] = lines
         numbers = ", ".join(str(one.line) for one in lines.dropped[:3]) + (", …" if lines.num_dropped > 3 else "")
-        what = "%s: skipped %d invalid %s (%s): %s"
-        name = "line" if lines.num_dropped == 1 else "lines"
-        _log.warning(what, printable(redact(path)), lines.num_dropped, name, numbers, lines.dropped[0].reason)
+        name, first = ("line", "") if lines.num_dropped == 1 else ("lines", "the first is ")
+        what = f"%s: skipped %d invalid {name} (%s): {first}%s"
+        _log.warning(what, printable(redact(path)), lines.num_dropped, numbers, lines.dropped[0].reason)
 
 
 def lines_in_cache(store: Store, path: str, *, skip_faulty: bool = False) -> IntArray:
