@@ -96,6 +96,17 @@ def test_a_run(tmp_path: Path) -> None:
     assert page.count("<polygon") == 4
 
 
+def test_files_have_shares_of_the_total(tmp_path: Path) -> None:
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    for name, count in (("a", 1), ("b", 3)):
+        (folder / f"{name}.jsonl").write_text('{"text": "a"}\n' * count)
+    ps.report(folder, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    on_disk = page[page.index("On disk") :]
+    assert re.findall(r"<meter[^>]*>([^<]+)</meter>", on_disk)[:2] == ["25.0%", "75.0%"]
+
+
 def test_pictures_are_small(tmp_path: Path) -> None:
     noise = np.random.default_rng(1)
     with ps.create(tmp_path / "set", format="webdataset") as writer:

@@ -124,7 +124,8 @@ def _shards(of: Shards, csv: str | None) -> Section:
 def _files(disk: Disk) -> Section:
     rows = [(each.name, each.size_bytes, each.size_bytes) for each in disk.files]
     more = None if disk.of is None else disk.of - len(rows)
-    table = Table([Column("", "name"), Column("", "bytes"), Column("", "meter")], rows, more, fold=True)
+    total_bytes = max(disk.size_bytes.value or 0, sum(each.size_bytes for each in disk.files))
+    table = Table([Column("", "name"), Column("", "bytes"), Column("", "meter", total_bytes)], rows, more, fold=True)
     about = f"the first {counted(len(rows), 'file')}" if disk.of is None else counted(disk.of, "file")
     return Section("On disk", [table], about)
 
