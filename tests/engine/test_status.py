@@ -132,7 +132,7 @@ def test_a_folder_where_some_files_have_an_index(inputs: Path, tmp_path: Path) -
     assert cli("status", str(folder)) == (
         14,
         f"{folder}: 1 of 3 files have an index\n"
-        "  next: `penstock index --finish`; --no-work lists files without an index\n",
+        f"  next: `penstock index {folder} --finish`; --no-work lists files without an index\n",
     )
     ps.index(folder / "a.jsonl")
     assert cli("status", f"{folder}/*.jsonl")[0] == 14

@@ -537,14 +537,15 @@ def _status_text(found: WorkStatus, output: Place) -> str:
     left = "".join(f"\n  leftover: {path}" for path in found.left_over)
     if found.plan is None and found.tasks:
         files = f"{found.done:,} of {found.tasks:,} files have an index"
-        return f"{found.output}: {files}\n  next: `penstock index --finish`; --no-work lists files without an index"
+        finish = f"`penstock index {found.output} --finish`"
+        return f"{found.output}: {files}\n  next: {finish}; --no-work lists files without an index"
     if found.plan is None:
         return f"{found.output}: {_unplanned(found, output)}{left}"
     rate = f", {found.rate:.2g} tasks per second" if found.rate else ""
     shares = ""
     if found.shares is not None:
         missing = array_expression(found.missing_shares) or "none"
-        shares = f"\n  {found.shares} parts; with missing tasks: {missing}"
+        shares = f"\n  unfinished parts: {missing} (of 0 to {found.shares - 1})"
     files = f", {found.files:,} {'file' if found.files == 1 else 'files'} assembled" if found.files else ""
     done = f"{found.done:,} of {found.tasks:,} tasks done" if found.tasks else "no tasks, and not committed yet"
     runs = "".join(map(_run_text, found.failed)) + "".join(map(_run_text, found.running))
@@ -569,8 +570,10 @@ def _next(found: WorkStatus) -> str:
     if found.shares is None:
         return "re-run the same command to resume"
     if found.missing_shares:
-        again = f"re-run the same command with --part I/{found.shares} for {array_expression(found.missing_shares)}"
-        return f"{again}, unless they are running; then with --finish, which runs missing parts"
+        parts, only = array_expression(found.missing_shares), len(found.missing_shares) == 1
+        again = f"--part {parts}/{found.shares}" if only else f"--part I/{found.shares} for I in {parts}"
+        unless = f"unless {'it is' if only else 'they are'} running"
+        return f"re-run the same command with {again} {unless}, then with --finish, which also runs missing parts"
     return "re-run the same command with --finish; --no-work lists parts with unassembled files"
 
 

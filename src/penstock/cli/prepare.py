@@ -227,7 +227,7 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
         try:
             fields = json.loads(options["field_map"])
         except ValueError as error:
-            raise refusal(f"--field-map: invalid JSON: {error}") from None
+            raise refusal(f'--field-map: invalid JSON: {error}. An example: \'{{"image": "jpg"}}\'') from None
         if not isinstance(fields, dict) or not all(isinstance(one, str) for one in fields.values()):
             raise refusal('--field-map: not a map of strings such as {"image": "jpg"}')
     dataset, shown = dataset_of(

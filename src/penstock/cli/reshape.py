@@ -260,7 +260,8 @@ def exclude(target: str, keys: tuple[str, ...], show: bool, **options: Any) -> N
 
     report = exclude(target, key=keys or None, **options)
     changed = (*(report.files or (report,)), *report.also)
-    lines, lists = list(map(_exclude_text, changed)), [one.path for one in changed]
+    lines = [_exclude_text(one, undone=options["undo"]) for one in changed]
+    lists = [one.path for one in changed]
     if report.added or report.removed:
         lines.append(_RESTART)
     emit_written(report, lines, (target,), lists, options | {"overwrite": True})
@@ -279,8 +280,8 @@ def _show_excluded(target: str, keys: tuple[str, ...], options: dict[str, Any]) 
     emit({"path": found.path, "digest": found.digest, "entries": found.entries}, text)
 
 
-def _exclude_text(report: Any) -> str:
-    done = f"{report.removed:,} removed from the list" if report.removed else f"{report.added:,} added"
+def _exclude_text(report: Any, *, undone: bool) -> str:
+    done = f"{report.removed:,} removed from the list" if undone else f"{report.added:,} added"
     already = f", {report.already:,} unchanged" if report.already else ""
     return f"{report.path}: {done}{already}; {counted(report.entries, 'sample')} excluded"
 

@@ -293,6 +293,7 @@ class Work:
                 path=self.output.path,
                 found=f"--part I/{shares}",
                 expected=f"--part I/{known}, as in the first one",
+                hint=f"Use N = {known}, or discard finished work once with --finish --no-work --restart",
             )
 
     def num_job_parts(self) -> int | None:

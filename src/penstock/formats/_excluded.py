@@ -261,7 +261,8 @@ def require_list_not_recorded(list_path: str, manifest: Manifest | None) -> None
     if manifest is not None and manifest.has_exclude_list:
         what = "the exclude list recorded in the side file is missing"
         hint = (
-            "Restore it, or specify it with excludes= (--excludes). To read the excluded samples too, pass False (none)"
+            "Restore it, or specify it with excludes= (--excludes). To read the excluded samples too, pass "
+            "excludes=False (--excludes none)"
         )
         raise Corrupt(what, path=list_path, hint=hint)
 

@@ -250,14 +250,20 @@ def _chosen(
             expected = f"0 to {len(dataset) - 1}"
             raise NotFound("sample index out of range", path=dataset.place.path, found=int(wrong[0]), expected=expected)
         return {int(index): None for index in np.unique(found)}
-    if where is not None:
+    if where is not None and dataset.tokens is None:
         hits = find(target, where=where, excludes=NO_LIST, **asked).found
         if not hits:
             raise NotFound("no sample matches the expression", path=dataset.place.path, found=where)
         return {one.index: one.key for one in hits}
     if dataset.tokens is not None:
+        what = "token documents have no keys" if where is None else "token documents have no fields"
         hint = "Use --indices, or exclude samples of the data that they were packed from, with --also"
-        raise ConfigError("token documents have no keys", path=dataset.place.path, hint=hint)
+        if where is not None:
+            hint = (
+                "Use --indices (`penstock find --text … --json` lists some), or exclude samples of the data that they "
+                f"were packed from, with --also {dataset.place.path}"
+            )
+        raise ConfigError(what, path=dataset.place.path, hint=hint)
     found_keys = dict(_by_keys(dataset, target, keys, key_field, asked))
     there = set(found_keys.values())
     missing = [key for key in dict.fromkeys(keys) if key not in there]

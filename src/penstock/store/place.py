@@ -49,7 +49,8 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     found = _SCHEME.match(text)
     if found is None:
         if _LOST_SLASH.match(text):
-            hint = "Pass URLs as strings, scheme://…, not as a Path. For a local folder with this name, use ./…"
+            url = text.replace(":/", "://", 1)
+            hint = f"Write {url} (a Path drops a slash; pass a string). For a local folder with this name, use ./…"
             raise ConfigError("a URL with a missing slash", path=text, hint=hint)
         return LocalStore(), _named(os.path.expanduser(text))
     scheme = found[1].lower()

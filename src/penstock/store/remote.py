@@ -297,7 +297,7 @@ def base_of(url: str) -> str:
     """Return scheme and bucket, or scheme and host, of a URL; raise `ConfigError` if it has none."""
     parts = urlsplit(url)
     if not parts.netloc:
-        raise ConfigError("the URL has no bucket or host", path=url)
+        raise ConfigError("the URL has no bucket or host", path=url if parts.path else f"{parts.scheme}://")
     if not parts.scheme.startswith("http") and ("@" in parts.netloc or ":" in parts.netloc):
         hint = (
             "Give only the bucket, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the settings of its service"

@@ -828,8 +828,8 @@ def test_status(tmp_path: Path, share: Pack, cli: Any) -> None:
     assert (code, found["shares"], found["missing_shares"], found["complete"]) == (14, 3, [1, 2], False)
     assert found["done"] + found["missing"] == found["tasks"] > 5
     said = cli("status", output)[1]
-    assert "with missing tasks: 1-2" in said
-    assert "next: re-run the same command with --part I/3 for 1-2" in said
+    assert "unfinished parts: 1-2 (of 0 to 2)" in said
+    assert "next: re-run the same command with --part I/3 for I in 1-2 unless they are running, then" in said
     stale = work_within(tmp_path / "out") / STALE_WORK
     stale.mkdir()
     (stale / "plan-00000").write_text("{}")

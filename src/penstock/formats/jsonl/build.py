@@ -102,7 +102,8 @@ class IndexedLines:
                 require_separate_lines(self.store, self.path)
             if not self.skip_faulty:
                 if self.size_bytes == 0:
-                    hint = "Omit the file or write it again. `penstock index --on-error skip` accepts it"
+                    accepting = f"`penstock index {self.path} --on-error skip` accepts it"
+                    hint = f"Omit the file or write it again. {accepting}"
                     raise Corrupt(fault.reason, path=self.path, hint=hint)
                 if line == 1:
                     require_plain(self.store, self.path)
