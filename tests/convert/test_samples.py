@@ -165,7 +165,7 @@ def test_a_folder_gives_samples_by_key(tmp_path: Path) -> None:
     }.items():
         (tmp_path / "f" / name).write_bytes(data)
     report = convert(tmp_path / "f", tmp_path / "w", to="webdataset")
-    assert report.lost == ("1 files (without an extension, hidden, or created by the operating system)",)
+    assert report.lost == ("file 'README' (without an extension, hidden, or created by the operating system)",)
     assert stored(tmp_path / "w") == [
         {"__key__": "d/a-b", "jpg": jpeg(2), "txt": b"b"}, {"__key__": "d/a", "jpg": jpeg(1), "txt": b"a"},
     ]  # fmt: skip

@@ -150,7 +150,7 @@ def test_what_is_refused(dataset: Path) -> None:
     for wrong, what in wrongs:
         with pytest.raises(ConfigError, match=f"(?i){what}"):
             ps.find(dataset, **wrong)
-    with pytest.raises(PrepareError, match="at index"):
+    with pytest.raises(PrepareError, match=r"the expression fails on (the line at index 0|line 1)"):
         ps.find(dataset, where="len(id) > 2")
     with pytest.raises(NotFound):
         ps.find(dataset / "nothing.jsonl", text="a")

@@ -429,7 +429,7 @@ def convert(paths: tuple[str, ...], output: str | None, more: tuple[str, ...], *
     if options["dry_run"]:
         tokens = "" if report.tokens is None else f", {report.tokens:,} tokens"
         size = f"about {human_bytes(report.size_bytes)}"
-        line = f"{target} ({report.to}): {report.samples:,} samples{tokens}, {size}"
+        line = f"{target} ({report.to}): {counted(report.samples, 'sample')}{tokens}, {size}"
         emit_written(report, [line], (source,), (target,), options)
         return
     emit(report, lambda: _converted_text(source, target, report))
@@ -478,8 +478,9 @@ def _parsed(more: tuple[str, ...]) -> dict[str, Any]:
 def _converted_text(source: str, target: str, report: Any) -> str:
     if report.missing:
         return missing_text(target, report.missing)
+    samples = counted(report.samples, "sample")
     if report.was_complete:
-        return f"{target}: already complete: {report.samples:,} samples, {human_bytes(report.size_bytes)}"
+        return f"{target}: already complete: {samples}, {human_bytes(report.size_bytes)}"
     if report.part is not None:
         index, count = report.part
         reused = (
@@ -487,16 +488,16 @@ def _converted_text(source: str, target: str, report: Any) -> str:
             if report.reused_groups
             else ""
         )
-        return f"{target}: part {index} of {count}: {report.samples:,} samples in {report.copy_seconds:.2f} s{reused}"
+        return f"{target}: part {index} of {count}: {samples} in {report.copy_seconds:.2f} s{reused}"
     tokens = "" if report.tokens is None else f", {report.tokens:,} tokens of {report.token_bytes} bytes"
     lines = [
         f"{shortened_part(source)} → {target} ({report.to})",
-        f"  {report.samples:,} samples{tokens}, {human_bytes(report.size_bytes)} in {report.copy_seconds:.2f} s",
+        f"  {samples}{tokens}, {human_bytes(report.size_bytes)} in {report.copy_seconds:.2f} s",
     ]
     if report.excluded:
         lines.append(f"  {counted(report.excluded, 'excluded sample')} not copied")
     if report.skipped:
-        lines.append(f"  {report.skipped:,} samples skipped, which lack a column")
+        lines.append(f"  {counted(report.skipped, 'sample')} skipped, which lack a column")
     if report.field_map:
         fields = ", ".join(f"{name}: {parts}" for name, parts in report.field_map.items())
         lines.append(f"  field map: {fields}")

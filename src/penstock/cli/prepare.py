@@ -14,7 +14,7 @@ import click
 from penstock.cli._options import BY_SIZE, EXECUTOR, MEDIA, as_energon, refusal, refuse_given, takes, wants_json
 from penstock.cli._output import note, progress
 from penstock.cli._reports import emit, end_unfinished, keeping, missing_text, say, table
-from penstock.view.draw.words import human_bytes
+from penstock.view.draw.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from penstock.formats.samples.webdataset.find import PeekedSample
@@ -207,6 +207,7 @@ def _prepare_shards(path: str, options: dict[str, Any], media: MediaChoice | Non
 def _require_splits(path: str, options: dict[str, Any]) -> None:
     """Raise an error if splits are neither given nor written already: without a terminal, no one can be asked."""
     from penstock.formats.samples.webdataset.nvmeta import SPLIT_YAML, meta_path
+    from penstock.prepare.energon.plan import plan_webdataset
     from penstock.store.place import place_of
 
     if options["split_ratio"] is not None and options["split_parts"]:
@@ -215,6 +216,7 @@ def _require_splits(path: str, options: dict[str, Any]) -> None:
         return
     place = place_of(path)
     if place.is_folder() and not place.store.exists(meta_path(place.path, SPLIT_YAML)):
+        plan_webdataset(path, exclude=options["exclude"], follow_links=options["follow_links"])  # there must be shards
         raise refusal(f"How should the shards be split? Give {_ratio_option()} 8,1,1 or --split-parts NAME:REGEX.")
 
 
@@ -246,16 +248,18 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
 def _prepared_text(summary: PrepareSummary) -> str:
     if summary.missing:
         return missing_text(summary.path, summary.missing)
-    samples = f"{len(summary.shard_counts):,} shards, {summary.num_samples:,} samples"
+    samples = f"{counted(len(summary.shard_counts), 'shard')}, {counted(summary.num_samples, 'sample')}"
     if summary.was_complete:
         return f"{summary.path}: already complete: {samples}"
     share = "" if summary.part is None else f"part {summary.part[0]} of {summary.part[1]}: "
-    lines = [f"{summary.path}: {share}{samples}, {summary.num_parts:,} parts, {human_bytes(summary.size_bytes)}"]
+    lines = [
+        f"{summary.path}: {share}{samples}, {counted(summary.num_parts, 'part')}, {human_bytes(summary.size_bytes)}"
+    ]
     if summary.num_reused:
-        lines.append(f"  {summary.num_reused:,} shards were done in an earlier run")
+        lines.append(f"  {counted(summary.num_reused, 'shard')} kept from an earlier run")
     for split, (shards, samples) in summary.splits.items():
         share = samples / summary.num_samples if summary.num_samples else 0
-        lines.append(f"  {split}: {shards:,} shards, {samples:,} samples, {share:.1%}")
+        lines.append(f"  {split}: {counted(shards, 'shard')}, {counted(samples, 'sample')}, {share:.1%}")
     if summary.part is not None:
         return "\n".join(lines)
     wrote = [f".nv-meta/{name}" for name in summary.wrote if not name.endswith(".tar.idx")]
@@ -329,7 +333,7 @@ def ask_all(path: str, options: dict[str, Any], *, confirm: bool) -> Answers:
 
 
 def _show_shards(plan: EnergonPlan) -> None:
-    say(f"{plan.path}: {len(plan.shards):,} shards, {human_bytes(sum(plan.sizes))}")
+    say(f"{plan.path}: {counted(len(plan.shards), 'shard')}, {human_bytes(sum(plan.sizes))}")
     rows = [(f"  {name}", human_bytes(size)) for name, size in zip(plan.shards, plan.sizes, strict=True)]
     if len(rows) > 2 * _SHOWN_SHARDS:
         rows = [*rows[:_SHOWN_SHARDS], ("  …", ""), *rows[-_SHOWN_SHARDS:]]
@@ -380,10 +384,10 @@ def _ask_splits(plan: EnergonPlan, options: dict[str, Any], answers: Answers) ->
 def _show_assignment(plan: EnergonPlan, assignment: Assignment) -> None:
     for split, shards in assignment.parts.items():
         names = ", ".join(shards[:_SHOWN_SHARDS]) + (", …" if len(shards) > _SHOWN_SHARDS else "")
-        say(f"  {split}: {len(shards):,} shards{': ' if shards else ''}{names}")
+        say(f"  {split}: {counted(len(shards), 'shard')}{': ' if shards else ''}{names}")
     left = len(plan.shards) - len({name for shards in assignment.parts.values() for name in shards})
     if left:
-        say(f"  not in any split: {left:,} shards")
+        say(f"  not in any split: {counted(left, 'shard')}")
 
 
 def _ask_dataset(plan: EnergonPlan, samples: list[PeekedSample], options: dict[str, Any], answers: Answers) -> None:

@@ -64,9 +64,9 @@ def merge(sources: tuple[str, ...], output: str, **options: Any) -> None:
     with _keeping(output, options), progress("merge", total=None, unit="samples") as advance:
         report = merge(sources, output, progress=advance, **_given(options))
     if report.shards is not None:
-        emit({"path": output, "shards": report.shards}, f"{output}: index of {report.shards:,} shards")
+        emit({"path": output, "shards": report.shards}, f"{output}: index of {counted(report.shards, 'shard')}")
         return
-    text = f"{describe(report.output)}, from {len(report.inputs)} sources"
+    text = f"{describe(report.output)}, from {counted(len(report.inputs), 'source')}"
     emit_shared(report, [report.output], [text], sources, options)
 
 

@@ -526,8 +526,15 @@ class RowMaker:
             except PenstockError as error:
                 error.what = f"sample {index}, column {column.source!r}: {error.what}"
                 error.path = error.path or self.shown
+                if column.write.startswith("mds:") and error.hint is None and isinstance(value, list | dict | str):
+                    error.hint = f"Store it as JSON: --columns {self._with_json(column)} (columns=)"
                 raise
         return row
+
+    def _with_json(self, column: Column) -> str:
+        """Return all columns with their encodings, but JSON for this one."""
+        encodings = {one.source: "json" if one is column else one.write.partition(":")[2] for one in self.columns}
+        return ",".join(f"{name}={encoding}" for name, encoding in encodings.items())
 
     def _take_rest(self, row: Sample, sample: Sample, index: int) -> None:
         """Copy fields that belong to no column, or raise `ConfigError`."""

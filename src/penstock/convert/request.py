@@ -302,7 +302,7 @@ def _target_format(target: Place, to: str | None, file_tokens: int | None) -> Fo
         return _format_of_files(target, to, file_tokens)
     broken: list[str] = []
     fitting = [to] if to else formats_of_name(target.path, broken)
-    writable = [name for name in fitting if get_format(name).traits.write]
+    writable = [name for name in fitting if get_format(name, to_write=True).traits.write]
     if fitting and not writable:
         hint = instead_of(get_format(fitting[0])) if to else "Choose another one with --to (to=)"
         raise Unsupported(f"the format {get_format(fitting[0]).name!r} is read-only", path=target.path, hint=hint)

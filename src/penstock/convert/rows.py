@@ -103,6 +103,7 @@ class FolderRows(Rows):
         gone = set() if excluded is None else {source.key_of(index) for index in excluded.tolist()}
         names = [name for name in files if every_file or is_part(name)]
         self.num_ignored = len(source) - len(names)
+        self.first_ignored = next((name for name in files if not every_file and not is_part(name)), "")
         self.num_excluded = len(gone)
         # Not adjacent in byte order: a folder "a.d" sorts between the files "a.jpg" and "a.txt".
         groups: dict[tuple[bool, str], list[str]] = {}

@@ -465,7 +465,8 @@ def make_sample_job(request: Request) -> SampleJob:
         given, first = _without_incomplete(given, first, columns)
     if isinstance(given.rows, FolderRows) and given.rows.num_ignored:
         which = "without an extension, hidden, or created by the operating system"
-        lost.append(f"{given.rows.num_ignored} files ({which})")
+        name, ignored = given.rows.first_ignored, given.rows.num_ignored
+        lost.append(f"file {name!r} ({which})" if ignored == 1 else f"{ignored:,} files, such as {name!r} ({which})")
     tars = stored(given.source)
     if isinstance(tars, WebdatasetSource) and tars.ignored is not None:
         lost.append(f"tar members that belong to no sample: {tars.ignored}")

@@ -139,8 +139,12 @@ def _with_adapted_store(method: Callable[..., Any], first: int) -> Callable[...,
     return call
 
 
-def get_format(name: str) -> Format:
-    """Return the format called `name`; raise `ConfigError`, which lists the known formats, if there is none."""
+_SHORT = {"wds": "webdataset"}
+"""Common short name → name of the format."""
+
+
+def get_format(name: str, *, to_write: bool = False) -> Format:
+    """Return the format called `name`; raise `ConfigError`, which lists known (or writable) formats, if none is."""
     target = BUILT_IN.get(name)
     if target is not None:
         module, _, attribute = target.partition(":")
@@ -149,10 +153,12 @@ def get_format(name: str) -> Format:
         return found
     if name in _plug_ins():
         return _plug_ins()[name]()
-    close = _nearest(name, format_names())
+    formats = ((one, usable_format(one, [])) for one in format_names()) if to_write else ()
+    names = [one for one, known in formats if known is not None and known.traits.write] or format_names()
+    close = _SHORT.get(name) or _nearest(name, names)
     raise ConfigError(
         f"unknown format {name!r}",
-        hint=(f"Did you mean {close!r}? " if close else "") + "Known: " + ", ".join(format_names()),
+        hint=(f"Did you mean {close!r}? " if close else "") + "Known: " + ", ".join(names),
     )
 
 

@@ -265,7 +265,8 @@ def _warnings(
         yield "packing on the fly: the number of outputs is only known once the samples are read"
     for place, source in lists_of(inner):
         count = len(source.exclusions.indices)
-        yield f"{place}: {count:,} of its {len(source):,} samples are excluded (replaced or masked)"
+        are = "is" if count == 1 else "are"
+        yield f"{place}: {count:,} of its {len(source):,} samples {are} excluded (replaced or masked)"
     for found, one in sources:
         if one.epochs > MOST_EPOCHS:
             yield (

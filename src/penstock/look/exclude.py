@@ -259,9 +259,10 @@ def _chosen(
         what = "token documents have no keys" if where is None else "token documents have no fields"
         hint = "Use --indices, or exclude samples of the data that they were packed from, with --also"
         if where is not None:
+            path = dataset.place.path
             hint = (
-                "Use --indices (`penstock find --text … --json` lists some), or exclude samples of the data that they "
-                f"were packed from, with --also {dataset.place.path}"
+                f"Use --indices with indices that `penstock find {path} --text T --tokenizer FILE --json` returns, or "
+                f"exclude samples of the data that they were packed from, with --also {path}"
             )
         raise ConfigError(what, path=dataset.place.path, hint=hint)
     found_keys = dict(_by_keys(dataset, target, keys, key_field, asked))

@@ -284,7 +284,7 @@ def _fitting(dataset: Dataset, wanted: Wanted, task: Stretch) -> Iterator[tuple[
         found: list[tuple[int, str | None, bool]] = []
         with each_at_most(EXPRESSION_SECONDS) if "match" in where else contextlib.nullcontext(Clock()) as clock:
             for clock.row, sample in enumerate(samples, start):
-                if holds(fits, readable(sample, names), dataset.place, clock.row):
+                if holds(fits, readable(sample, names), dataset.place, clock.row, dataset.source):
                     found.append((clock.row, wanted.key_of(sample), True))
         yield from found
 

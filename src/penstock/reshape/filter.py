@@ -22,6 +22,8 @@ from penstock.engine.rows import StoredRows
 from penstock.engine.run import run
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors import AnyExecutor
+from penstock.formats._excluded import files_of_lines
+from penstock.formats._exclusions import stored
 from penstock.reshape.expression import (
     Clock,
     TookTooLong,
@@ -228,6 +230,7 @@ class Conditions:
         self, rows: StoredRows, first: int, data: NDArray[Any], lengths: IntArray, conditions: list[Fits]
     ) -> NDArray[np.bool_]:
         view = data.data
+        source = None if rows.num_excluded else rows.source
         fits = np.empty(len(lengths), np.bool_)
         decode = rows.decoder({path[0] for path in self._fields()})
         start = 0
@@ -236,7 +239,7 @@ class Conditions:
             for row, end in enumerate(np.cumsum(lengths).tolist()):
                 clock.row = row
                 fields = decode(view[start:end], first + row)
-                fits[row] = all(holds(condition, fields, rows.place, first + row) for condition in conditions)
+                fits[row] = all(holds(condition, fields, rows.place, first + row, source) for condition in conditions)
                 start = end
         return fits
 
@@ -256,8 +259,11 @@ def _field_matches(pattern: re.Pattern[str], keys: tuple[str, ...]) -> Fits:
     return fits
 
 
-def holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) -> bool:
-    """Return whether a sample matches; raises `PrepareError` with its index if the condition fails."""
+def holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int, source: Any = None) -> bool:
+    """Return whether a sample matches; raises `PrepareError` with its index if the condition fails.
+
+    If `source` is several files, the message names the line of a file instead.
+    """
     try:
         return bool(condition(fields))
     except TookTooLong as error:
@@ -267,11 +273,21 @@ def holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) 
             hint="The regular expression backtracks too much. Remove nested repeats, or exclude that sample",
         ) from None
     except _VALUE_ERRORS as error:
-        raise PrepareError(
-            f"the expression fails on the line at index {index}: {error}",
-            path=place.path,
-            hint="Check that the field exists first: text != None and len(text) > 200",
-        ) from None
+        path, line = place.path, f"the line at index {index}"
+        for file, first, stop in files_of_lines(stored(source)):
+            if first <= index < stop:
+                path, line = file, f"line {index - first + 1}"
+        raise PrepareError(f"the expression fails on {line}: {error}", path=path, hint=_advice(error)) from None
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, ArithmeticError):
+        return "Check the value first: n != 0 and 1 / n > 2"
+    if isinstance(error, TypeError) and not str(error).startswith("None "):
+        return "Convert numbers with str(…), and text with int(…) or float(…): len(str(n)) > 2"
+    if isinstance(error, ValueError):
+        return "Check the text first: match(text, '^[0-9]+$') and int(text) > 2"
+    return "Check that the field exists first: text != None and len(text) > 200"
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ def plan_meta(plan: EnergonPlan, metadata: MetadataOptions, *, overwrite: bool) 
         _require_known(plan)
     if assignment is not None:
         files[SPLIT_YAML] = encode_splits(assignment.parts)
-        warnings += _split_warnings(plan, assignment)
+        warnings += _split_warnings(plan, assignment, by_ratio=split_ratio is not None)
     files |= _dataset_files(plan.dataset, metadata.dataset or DatasetOptions())
     store = plan.dataset.store
     for name, content in files.items():
@@ -276,7 +276,7 @@ def _require_known(plan: EnergonPlan) -> None:
             )  # fmt: skip
 
 
-def _split_warnings(plan: EnergonPlan, assignment: Assignment) -> list[str]:
+def _split_warnings(plan: EnergonPlan, assignment: Assignment, *, by_ratio: bool) -> list[str]:
     found: list[str] = []
     if assignment.lost:
         names = ", ".join(assignment.lost[:3])
@@ -290,7 +290,8 @@ def _split_warnings(plan: EnergonPlan, assignment: Assignment) -> list[str]:
     if len(set(assigned)) < len(assigned):
         found.append(f"{len(assigned) - len(set(assigned))} shards are in several splits")
     empty = [split for split, shards in assignment.parts.items() if not shards and split not in assignment.unasked]
-    return found + [f"the split {split!r} has no shards" for split in empty]
+    few = ". Write more shards with `penstock convert … -O maxcount=N`" if by_ratio else ""
+    return found + [f"the split {split!r} has no shards{few}" for split in empty]
 
 
 def _dataset_files(dataset: Place, given: DatasetOptions) -> dict[str, bytes]:

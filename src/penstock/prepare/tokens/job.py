@@ -190,9 +190,13 @@ class PackJob(TokenOutputJob[PackReport]):
         counts, inputs = self.encoding.counts, self.material.inputs
         if not counts.documents:
             work.clear()  # the inputs must be changed, so that this work is of no use
-            found = f"{counts.num_dropped} lines skipped" if counts.num_dropped else "no line"
             path = inputs[0].path if len(inputs) == 1 else self.output.path
-            raise PrepareError("the inputs contain no documents", path=path, found=found)
+            what, count = "the inputs contain no documents", counts.num_dropped
+            if not count:
+                raise PrepareError(what, path=path, found="no line")
+            skipped = f"all {count:,} lines were skipped; the first" if count > 1 else "the only line was skipped"
+            reason = "".join(f": {one.reason}" for one in counts.dropped[:1])
+            raise PrepareError(f"{what}: {skipped}{reason}", path=path)
         changed = changed_since(inputs)
         if changed is not None:
             raise PrepareError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock._threads import Pool
+from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, stored_keys
 from penstock.formats.samples.webdataset.nvmeta import SHARD_SUFFIXES
@@ -21,6 +23,8 @@ from penstock.store.base import Store
 
 _MOST_PEEK_BYTES = 1 << 20
 _AT_ONCE = 16
+_MOST_LISTED = 1000
+_MEDIA = tuple(f".{name}" for name in IMAGE_SUFFIXES | AV_SUFFIXES)
 _LEFT = r"\.(part\w*|partial|filepart|incomplete|crdownload|download|aria2|tmp|temp)"
 _PACKED = r"\.(gz|zst|zstd|bz2|xz|lz4|lzma|br|Z)"
 _TAR = re.compile(rf"\.(tar({_PACKED})?|tgz|tbz2?|txz|tzst)({_LEFT})?$", re.IGNORECASE)
@@ -69,7 +73,10 @@ def find_readable_shards(
     if exclude is not None:
         tars = [name for name in tars if not exclude.search(name)]
     if not any(name.endswith(SHARD_SUFFIXES) for name in tars):
-        raise NotFound("no tar shards in this folder", path=root, hint="Shards end in .tar. Decompress .tar.gz files")
+        hint = "Shards end in .tar. Decompress .tar.gz files"
+        if any(name.lower().endswith(_MEDIA) for name in itertools.islice(store.list(root), _MOST_LISTED)):
+            hint = f"Shards end in .tar. Convert media files first: `penstock convert {root} TARS --to webdataset`"
+        raise NotFound("no tar shards in this folder", path=root, hint=hint)
     unfinished = [name for name in tars if _UNFINISHED.search(name)]
     renamed = [name for name in tars if name.lower().endswith(".tar") and not name.endswith(".tar")]
     ignored = {*unfinished, *renamed}
