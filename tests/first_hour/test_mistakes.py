@@ -34,7 +34,7 @@ MISTAKES: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("index corpus.jsonl.gz", 7, ("compressed", "gzip", "Every command reads it without one")),
     ("index indexed.jsonl.gz", 7, ("compressed", "gzip", "Every command reads it without one")),
     ("index empty.jsonl", 6, ("the file is empty",)),
-    ("info empty.jsonl", 6, ("the file is empty", "`penstock index --on-error skip`")),
+    ("info empty.jsonl", 6, ("the file is empty", "`penstock index empty.jsonl --on-error skip`")),
     # What `pack` is given in the place of text, named before anything is loaded for it.
     ("pack empty.jsonl -o o.pbin --tokenizer tokenizer.json", 6, ("empty.jsonl: the file is empty",)),
     ("pack empty.bin empty.dat -o o.pbin --tokenizer tokenizer.json", 6, ("empty.bin: the file is empty", "The other")),
