@@ -383,7 +383,7 @@ split gone.pbin -o o.pbin --parts 2 --only 0 [[--keep-excluded]]
 split p.pbin -o o.pbin --parts 2 --only 0 [[--drop-planes]]
 split planeless.pbin -o o.pbin --parts 2 --only 0 [[--planes none]]
 split gone.pbin -o o.pbin --parts 2 --only 0 [[--excludes none]]
-split splits -o o.jsonl --parts 2 --only 0 [[--split val]]
+split splits -o o --parts 2 --only 0 [[--split val]]
 split a.jsonl -o o.jsonl --parts 2 --only 0 [[--dry-run]]
 split a.jsonl -o b.jsonl --parts 2 --only 0 [[--overwrite]]
 

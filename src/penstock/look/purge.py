@@ -155,6 +155,8 @@ def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked:
     source = dataset_at(target, follow_links=bool(asked.get("follow_links")))
     name = find_format(source, asked.get("format"), OpenOptions(layout=asked.get("layout"))).name
     given: dict[str, Any] = {**asked, "format": name}
+    if to is None and not formats_of_name(place.path):
+        require_fitting_suffix(place, name)
     if name == "webdataset":
         if found.path != f"{source.bare().path}/.penstock.exclude.jsonl":
             raise ConfigError(
@@ -171,8 +173,6 @@ def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked:
         merge([target], place, to=wanted, excludes=found, **given, **how)
     else:
         how = {key: value for key, value in how.items() if key not in ("executor", "workers")}
-        if to is None and not formats_of_name(place.path):
-            require_fitting_suffix(place, name, [source])
         source_split = {"source_split": given.pop("split")} if "split" in given else {}
         convert(target, place.path, to=to or (None if formats_of_name(place.path) else name), excludes=found,
                 **given, **source_split, **how)  # fmt: skip

@@ -103,9 +103,8 @@ class DatasetJob(Job[tuple[Written, ...]]):
         if self.options.restart and self.options.is_inline:
             raise ConfigError("restart (--restart) only applies to distributed jobs", hint="Add finish (--finish)")
         for output in self.outputs:
-            written = self.along(output).format
-            if output.to in (None, written):
-                require_fitting_suffix(output.place, written, self.reads)
+            if output.to is None:
+                require_fitting_suffix(output.place, self.along(output).format)
 
     @property
     @abstractmethod

@@ -362,8 +362,8 @@ _OTHER_SUFFIXES = {".csv": ("csv", "xsv"), ".tsv": ("tsv", "xsv"), ".tar": ("web
 """Suffixes that formats don't list → the formats whose outputs may have them."""
 
 
-def require_fitting_suffix(output: Place, written: str, sources: Sequence[Place]) -> None:
-    """Raise `ConfigError` if an output has the suffix of a format that isn't written, and no source has it."""
+def require_fitting_suffix(output: Place, written: str) -> None:
+    """Raise `ConfigError` if an output has the suffix of another format than the one written."""
     name = output.path.rstrip("/")
     fitting: dict[str, Sequence[str]] = {}
     for known in formats_of_name(name):
@@ -373,7 +373,7 @@ def require_fitting_suffix(output: Place, written: str, sources: Sequence[Place]
     plain = re.sub(r"\.(gz|zst|bz2|xz)$", "", name.lower())
     fitting = fitting or {suffix: some for suffix, some in _OTHER_SUFFIXES.items() if plain.endswith(suffix)}
     for suffix, formats in fitting.items():
-        if written not in formats and not any(one.path.rstrip("/").endswith(suffix) for one in sources):
+        if written not in formats:
             usual = next(iter(get_format(written).traits.suffixes), "")
             expected = f"a name such as {re.sub(re.escape(suffix) + '.*', '', output.name, flags=re.IGNORECASE)}{usual}"
             hint = "Choose another name, or change the format with `penstock convert` first"

@@ -98,7 +98,7 @@ def merge_tars(
     command = ({"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}) | prefixes
     job = TarJob(
         output=target,
-        outputs=[Output(target, FORMAT)],
+        outputs=[Output(target)],
         options=how,
         counter=Counter(sum(counts), how.progress),
         announced=None if announce is None else functools.partial(announce, _cost(list(splits.values()))),
