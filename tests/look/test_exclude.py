@@ -90,6 +90,10 @@ def test_again_undone_and_shown(tmp_path: Path) -> None:
     report = ps.exclude(path, key="103", undo=True)
     assert (report.removed, report.entries) == (1, 2)
     assert ps.open(path)[3]["id"] == 103
+    assert ps.exclude(path, key="103", undo=True).removed == 0
+    with pytest.raises(NotFound, match="no sample has this key"):
+        ps.exclude(path, key=["107", "nobody"], undo=True)
+    assert [one.index for one in excluded_samples(path).entries] == [7, 8]
     assert ps.exclude(path, undo=True).entries == 0
     assert not list(tmp_path.glob("*exclude*"))
 

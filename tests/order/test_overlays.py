@@ -55,9 +55,16 @@ def test_every_run_and_window(overlay: Overlay, wanted: Any) -> None:
         assert plane.gather(starts[:0], length).shape == (0, length)
 
 
+def wanted_of(overlay: Overlay) -> Any:
+    return next(wanted for one, wanted in CASES if type(one) is type(overlay))
+
+
 @pytest.mark.parametrize("overlay", [Part(5, 40), runs()])
 def test_windows_outside_are_refused(overlay: Overlay) -> None:
     plane = PlaneOver(Values(), overlay)
     for start in (-1, 37):
         with pytest.raises(IndexError):
             plane.gather(np.array([0, start]), 4)
+    for start, stop in ((-1, 3), (3, len(wanted_of(overlay)) + 1), (5, 4)):
+        with pytest.raises(IndexError):
+            plane.read(start, stop)

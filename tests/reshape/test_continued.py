@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from tests import internals
 
 import penstock as ps
+from penstock.errors import ConfigError
 from penstock.store import LocalStore
 
 NUM_ROWS = 4000
@@ -112,6 +114,51 @@ def test_a_killed_run_continues(sources: Path, tmp_path: Path, monkeypatch: pyte
             if not one.name.endswith(".penstock"):
                 assert one.read_bytes() == other.read_bytes(), one
         assert [path for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+LAST: dict[str, Callable[..., Any]] = {
+    "filter": lambda a, b: ps.filter(a, b, where="n >= 0"),
+    "merge": lambda a, b: ps.merge([a], b),
+    "shuffle": lambda a, b: ps.shuffle(a, b),
+    "split": lambda a, b: ps.split(a, b, ratio=(1, 1)),
+    "convert": lambda a, b: ps.convert(a, b.with_suffix(".mds"), to="mds"),
+}
+
+
+@pytest.mark.parametrize("verb", LAST)
+def test_an_output_of_changed_inputs_is_not_called_complete(verb: str, tmp_path: Path) -> None:
+    """The run is killed right after its commit; then a line changes that no fingerprint samples."""
+    source, target = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps({"n": n, "text": "x" * 100}) + "\n" for n in range(1000)))
+    unlink, is_done = os.unlink, [".unfinished", ".part"][verb == "convert"]
+
+    def ends(path: Any, *given: Any, **more: Any) -> None:
+        if str(path).endswith(is_done) and list(tmp_path.glob("out*")):
+            os._exit(9)
+        unlink(path, *given, **more)
+
+    for is_changed in (False, True):
+        if os.fork() == 0:
+            os.unlink = ends
+            LAST[verb](source, target)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+        if not is_changed:
+            LAST[verb](source, target)  # reports that it is complete
+            for path in tmp_path.iterdir():
+                if path != source:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            continue
+        with source.open("r+b") as file:
+            file.seek(source.stat().st_size // 3)
+            file.seek(file.read(200).index(b"xxx") + source.stat().st_size // 3)
+            file.write(b"y")
+        if verb == "split":  # its parts are written again
+            LAST[verb](source, target)
+            assert sum("y" in sample["text"] for part in target.glob("*.jsonl") for sample in ps.open(part)) == 1
+        else:
+            with pytest.raises(ConfigError, match=r"exists|changed"):
+                LAST[verb](source, target)
 
 
 def test_nothing_of_another_commands_killed_run_is_published(sources: Path, tmp_path: Path) -> None:

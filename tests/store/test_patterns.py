@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.errors import ConfigError, NotFound
 from penstock.store.find import find_files
 from penstock.store.outputs import require_other
@@ -69,3 +70,22 @@ def test_an_output_that_a_pattern_means_is_an_input(tmp_path: Path, pattern: str
     with pytest.raises(ConfigError, match="would replace an input"):
         require_other([f"{tmp_path}/{pattern}"], f"{tmp_path}/b.jsonl")
     require_other([f"{tmp_path}/{{a,b}}.jsonl"], f"{tmp_path}/c.jsonl")
+
+
+def test_an_exclude_list_among_files_is_an_error(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.jsonl", "a.jsonl.penstock.exclude.jsonl")]
+    for path in paths:
+        path.write_text("{}\n")
+    for read in (ps.open, lambda some: ps.merge(some, tmp_path / "o.jsonl"), ps.index):
+        with pytest.raises(ConfigError, match="exclude list, not data"):
+            read(paths)
+
+
+def test_files_without_an_index_are_compared_with_the_output(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
+    for path in paths:
+        path.write_text('{"n": 1}\n{"n": 2}\n')
+    ps.split(paths, tmp_path / "parts", ratio=(1, 1))
+    with pytest.raises(ConfigError, match="the output exists"):
+        ps.split(paths, tmp_path / "parts", ratio=(1, 1))
+    ps.split(paths, tmp_path / "parts", ratio=(1, 1), overwrite=True)

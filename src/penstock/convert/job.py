@@ -20,7 +20,7 @@ from penstock.convert.request import Request
 from penstock.convert.rows import FolderRows, SourceRows
 from penstock.convert.tables import TABLE, TableOptions, TableRows
 from penstock.engine.options import Counter, RunOptions
-from penstock.engine.plan import Plan
+from penstock.engine.plan import Plan, inputs_digest
 from penstock.engine.rows import Rows
 from penstock.engine.run import Job
 from penstock.engine.work import Work
@@ -36,7 +36,7 @@ from penstock.store.dry import dry_place
 from penstock.store.exclude_list import Entry, ExcludeList
 from penstock.store.outputs import claimed
 from penstock.store.place import Place
-from penstock.store.unfinished import Once, Replaced, keeping, remove_mark, restoring
+from penstock.store.unfinished import INPUTS, Once, Replaced, keeping, remove_mark, restoring
 from penstock.types import Manifest, OpenOptions, Sample
 
 
@@ -214,11 +214,13 @@ class ConvertJob(Job[ConvertReport]):
     _replaced: Replaced = field(init=False)
     _started: float = field(default_factory=time.monotonic, init=False)
     _copied: float = field(init=False)
+    _inputs: str = field(init=False)
 
     def __post_init__(self) -> None:
         self._copied = self._started
         self.options, self.output = self.request.run_options, self.target.place
         self.counter = Counter(self.num_samples, self.options.progress)
+        self._inputs = inputs_digest(self.reads)
 
     @property
     @abstractmethod
@@ -352,7 +354,8 @@ class ConvertJob(Job[ConvertReport]):
         if self.identity is None:
             return None
         files = files_at(self.target.format, self.output.path)
-        return Once(self.output.store, self.output.path, self.identity, files, self._published_source)
+        what = self.identity | {INPUTS: self._inputs}
+        return Once(self.output.store, self.output.path, what, files, self._published_source)
 
     def _published_source(self, _told: Any) -> Source[Sample] | None:
         if self.options.overwrite and not self.planes:
@@ -368,7 +371,7 @@ class ConvertJob(Job[ConvertReport]):
 
     def is_made(self) -> bool:
         """Return whether a killed run of the same conversion published the output; remove its other files."""
-        return self.once is not None and self.once.is_begun() and self.once.swept(None) is not None
+        return self.once is not None and self.once.is_current() and self.once.swept(None) is not None
 
     def create(self) -> Writer:
         """Return the writer of the output."""

@@ -179,6 +179,12 @@ def read_input_states(reads: Iterable[Place], outputs: Sequence[Place]) -> dict[
     return found
 
 
+def inputs_digest(reads: Iterable[Place]) -> str:
+    """Return a digest of the states of local inputs, for marks of unfinished work: fingerprints only sample bytes."""
+    states = read_input_states([one for one in reads if one.is_local], ())
+    return xxhash.xxh3_128_hexdigest(encode_input_states(dict(sorted(states.items()))))
+
+
 def find_changed(before: Mapping[str, InputState], now: Mapping[str, InputState]) -> str | None:
     """Return the first path whose state differs; plans compare paths that are only in one of both."""
     return next((path for path in sorted(before.keys() & now.keys()) if before[path] != now[path]), None)

@@ -189,9 +189,11 @@ class Job(BaseJob[ReportT]):
 
     def discard_work(self) -> None:
         """Remove this job's work, as its output exists; other runs may still work on their parts."""
-        from penstock.engine.work import open_work
+        from penstock.engine.work import Work, open_work
 
         if self.folder.is_there():
+            # The output is of what they were. Without its head, `open_work` removes their record.
+            Work(self.folder, self.output, reads=tuple(self.reads)).require_inputs_of(self.plan().digest())
             opened = open_work(self.output, self.folder, restart=False, shared=False)
             with contextlib.suppress(PrepareError), opened as work:
                 if work.head is None or self.is_own_work(work.head.digest):

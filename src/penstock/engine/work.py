@@ -198,9 +198,9 @@ class Work:
             Unsupported: the store can't create files exclusively.
         """
         digest = plan.digest()
+        _prove_new(self.folder)  # also for continued work, as version 0.2 didn't do it
         if self.head is not None and self.head.digest == digest:
             return
-        _prove_new(self.folder)
         pieces = list(encode_plan(plan))
         head = Head(digest, len(pieces), tasks, time.time())
         for number, piece in enumerate(pieces):
@@ -217,6 +217,12 @@ class Work:
         before, now = self._recorded_inputs(), self._input_states()
         if before is not None:
             self._require_inputs(before, now)
+
+    def require_inputs_of(self, digest: str) -> None:
+        """Do the same for a plan whose head may be removed already, as its output exists."""
+        before = self._inputs_at(self.folder.file(digest).child("inputs"))
+        if before is not None:
+            self._require_inputs(before, self._input_states())
 
     def record_inputs(self) -> None:
         """Record the state of the input files, or compare it with that of an earlier part; raises `ConfigError`."""
@@ -250,15 +256,16 @@ class Work:
         return read_input_states(self.reads, [self.output, self.folder.place])
 
     def _recorded_inputs(self) -> dict[str, InputState] | None:
-        if self.head is None:
-            return None
+        return None if self.head is None else self._inputs_at(self._inputs)
+
+    def _inputs_at(self, place: Place) -> dict[str, InputState] | None:
         try:
-            data = self.folder.store.get(self._inputs.path)
+            data = place.store.get(place.path)
         except NotFound:
             return None
         found = decode_input_states(data)
         if found is None:
-            raise Corrupt("the record of inputs of unfinished work is damaged", path=self._inputs.path, hint=RESTART)
+            raise Corrupt("the record of inputs of unfinished work is damaged", path=place.path, hint=RESTART)
         return found
 
     def _require_inputs(self, before: dict[str, InputState], now: dict[str, InputState]) -> None:

@@ -262,8 +262,11 @@ class ExcludingTokens(ExcludingSource, OverlaidTokens):
     @property
     def planes(self) -> dict[str, Plane]:
         """Planes of the tokens; 0 for tokens of excluded documents."""
-        zeros = replace(self.overlay, ids=np.zeros_like(self.overlay.ids))
-        return {name: PlaneOver(one, zeros) for name, one in planes_of(self.source).items()}
+        return {name: PlaneOver(one, self._zeros) for name, one in planes_of(self.source).items()}
+
+    @cached_property
+    def _zeros(self) -> Hidden:
+        return replace(self.overlay, ids=np.zeros_like(self.overlay.ids))
 
     def stored_tokens(self) -> tuple[TokenSource, Hidden]:
         """Return the stored tokens, for borders only, and which of them are hidden."""

@@ -7,7 +7,7 @@ import datetime
 import getpass
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, Unpack
 
@@ -266,13 +266,16 @@ def _chosen(
             )
         raise ConfigError(what, path=dataset.place.path, hint=hint)
     found_keys = dict(_by_keys(dataset, target, keys, key_field, asked))
-    there = set(found_keys.values())
-    missing = [key for key in dict.fromkeys(keys) if key not in there]
+    _require_keys(dataset.place.path, keys, found_keys.values(), "no sample has this key; nothing is excluded")
+    return found_keys
+
+
+def _require_keys(path: str, keys: Sequence[str], there: Iterable[str | None], what: str) -> None:
+    known = set(there)
+    missing = [key for key in dict.fromkeys(keys) if key not in known]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        what = "no sample has this key; nothing is excluded"
-        raise NotFound(what, path=dataset.place.path, found=", ".join(map(repr, missing[:3])) + more)
-    return found_keys
+        raise NotFound(what, path=path, found=", ".join(map(repr, missing[:3])) + more)
 
 
 def _by_keys(
@@ -361,6 +364,13 @@ def _undone(
         lists = [(place_of(path), found) for path in list_paths(listed.dataset.source)]
     else:
         lists = [(_place_of(one), here) for one, here in _by_file(listed, found, options)]
+    if keys:
+        entries = [one for place, _ in lists for one in list_if_there(place).entries]
+        unlisted = [key for key in keys if key not in {one.key for one in entries}]
+        if unlisted:  # already undone, or no key at all
+            there = _by_keys(listed.dataset, target, unlisted, key_field, were_given(options))
+            what = "no sample has this key; the list isn't changed"
+            _require_keys(listed.dataset.place.path, unlisted, dict(there).values(), what)
     how = {"every": every, "dry_run": dry_run}
     report = _of_all(listed, [_taken_off(place, keys, here, split, **how) for place, here in lists], dry_run=dry_run)
     return replace(report, already=max(0, (len(found) or len(keys)) - report.removed))

@@ -89,6 +89,8 @@ class Runs:
     places: IntArray
 
     def read(self, read: Read, start: int, stop: int, /) -> NDArray[Any]:
+        if not 0 <= start <= stop <= self.begins[-1]:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.begins[-1]})")
         found = [
             read(int(self.places[run]) + low, int(self.places[run]) + high)
             for run, low, high in pieces(self.begins, start, stop)

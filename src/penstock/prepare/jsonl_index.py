@@ -45,7 +45,7 @@ from penstock.store.dry import dry_place
 from penstock.store.fingerprint import states_of
 from penstock.store.names import TOGETHER
 from penstock.store.outputs import output_path, require_file_or_none, require_other, sweep_killed
-from penstock.store.patterns import is_pattern
+from penstock.store.patterns import is_pattern, require_no_lists
 from penstock.store.place import Given, Place, absolute, place_of, places_of
 from penstock.store.put import HIDDEN, NamesBeside, aborting, read_small
 from penstock.store.side_file import file_binding
@@ -225,6 +225,7 @@ def index(
         raise ConfigError("the finalize step doesn't replace valid indexes", hint=hint)
     if is_single:
         return _write_single(place_of(inputs[0]), None if index_path is None else place_of(index_path), lines, options)
+    require_no_lists(inputs)
     if index_path is not None:
         what = "index_path (--index-path) only works with one file"
         raise ConfigError(what, found=f"{len(inputs)} inputs", hint="Omit it: each index is written next to its file")

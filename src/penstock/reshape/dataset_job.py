@@ -14,6 +14,7 @@ from penstock.abc import Writer
 from penstock.engine.folder import WorkFolder, work_beside
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName
+from penstock.engine.plan import inputs_digest
 from penstock.engine.run import Job, end_made, sweep_made
 from penstock.engine.work import Work, work_folder
 from penstock.errors import ConfigError
@@ -26,7 +27,7 @@ from penstock.store.local import Kept, LocalStore
 from penstock.store.names import PIECES, hidden_name
 from penstock.store.object_folder import take_back
 from penstock.store.place import Place
-from penstock.store.unfinished import Once, remove_mark
+from penstock.store.unfinished import INPUTS, Once, remove_mark
 from penstock.types import IntArray, Manifest
 
 TASK_BYTES = 1 << 26
@@ -158,10 +159,10 @@ class DatasetJob(Job[tuple[Written, ...]]):
         for one in along:
             one.require_possible()
         sweep_unfinished(self.output)
-        known = [self.once(output) for output in self.outputs]
+        known, state = self._marked()
         several, overwrites = len(known) > 1, self.options.overwrite
-        once: Once[Any] = once_parts(self.output, self.what_of_all, known) if several else known[0]
-        there = [self.published_output(output) if once.is_begun() else None for output in self.outputs]
+        once: Once[Any] = once_parts(self.output, self.what_of_all | state, known) if several else known[0]
+        there = [self.published_output(output) if once.is_current() else None for output in self.outputs]
         if overwrites:
             there = [
                 made if made is not None and one.is_of(made) else None for one, made in zip(along, there, strict=True)
@@ -257,6 +258,12 @@ class DatasetJob(Job[tuple[Written, ...]]):
             if made is not None:
                 end_made(output.place, made.format, self.plan().digest())
 
+    def _marked(self) -> tuple[list[Once[Manifest]], dict[str, Any]]:
+        """Return how each output is recognised after a kill, and the state of the inputs, which is part of it."""
+        state = {INPUTS: inputs_digest(self.reads)}
+        made = map(self.once, self.outputs)
+        return [replace(one, what=one.what | state) for one in made], state
+
     def require_free(self) -> None:
         may_be_ours = self.options.is_distributed or self.folder.is_there()
         for output in self.outputs:
@@ -264,7 +271,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
                 self.require_free_place(output)
 
     def commit(self, work: Work, wave: Any) -> tuple[Written, ...]:
-        parts = [self.once(output) for output in self.outputs]
+        parts, _ = self._marked()
 
         def commit_one(group: int) -> Manifest:
             output = self.outputs[group]

@@ -27,6 +27,7 @@ from penstock.reshape.shards import ShardCopyJob
 from penstock.reshape.sidecars import has_sidecars, refuse_sidecars
 from penstock.store.base import Store
 from penstock.store.derived import keeping_nothing
+from penstock.store.patterns import require_no_lists
 from penstock.store.place import Given, Place, distinct_names, place_of
 
 
@@ -101,6 +102,7 @@ def merge(
         raise ConfigError("merge needs a list of datasets", found=str(sources), hint="Pass a list: [source]")
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
+    require_no_lists(sources)
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
     how = RunOptions(
         executor, workers, part, finish, no_work, restart, dry_run, overwrite, keep_map, keep_excluded, progress

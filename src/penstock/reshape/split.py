@@ -333,7 +333,7 @@ def _checked_shares(ratio: Sequence[float], by: str) -> list[float]:
     shares = list(ratio)
     if len(shares) < 2 or not all(math.isfinite(share) and share >= 0 for share in shares) or not any(shares):
         raise ConfigError(
-            "invalid ratio",
+            "invalid split ratio",
             found=",".join(f"{share:g}" for share in shares) or "none",
             expected="two or more numbers, none negative, such as 8,1,1",
         )

@@ -22,7 +22,7 @@ from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.exclude_list import SIDE
 from penstock.store.fingerprint import by_store, folder_above, is_worth_a_listing, most_listed
-from penstock.store.patterns import alternatives
+from penstock.store.patterns import alternatives, require_no_lists
 from penstock.store.place import Place, absolute, is_url, local_path, place_of
 from penstock.store.progress import counted
 from penstock.store.remote import base_of
@@ -124,6 +124,7 @@ def survey_all(places: Sequence[Place]) -> None:
 
 def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, follow_links: bool) -> list[str]:
     """Return the files of several paths in byte order; raise `ConfigError` if a file is named twice."""
+    require_no_lists(paths)
     warn_of_links(paths)
     found = (file for path in paths for file in find_files(path, [suffixes], what, follow_links=follow_links))
     files = sorted((os.fsencode(absolute(file)), file) for file in found)

@@ -30,7 +30,7 @@ from penstock.store.local import output_exists
 from penstock.store.lock import Claim, HeldClaims
 from penstock.store.names import NEXT, STAGED
 from penstock.store.object_folder import open_objects, require_no_writer
-from penstock.store.patterns import is_pattern
+from penstock.store.patterns import all_alternatives, is_pattern
 from penstock.store.place import absolute, is_url
 
 StoreT = TypeVar("StoreT", bound=Store)
@@ -236,7 +236,11 @@ def require_other_name(inputs: Iterable[str], output: str) -> None:
 def _files_of(named: str) -> Sequence[str]:
     if not is_pattern(named) or is_url(named) or is_there(named):
         return (named,)
-    return [*find_files(named, [("",)], "input", follow_links=True)]
+    found: list[str] = []
+    for one in all_alternatives(named):
+        with contextlib.suppress(NotFound):  # an index that some files don't have
+            found += find_files(one, [("",)], "input", follow_links=True)
+    return found
 
 
 def require_outside(folders: Iterable[str], output: str) -> None:

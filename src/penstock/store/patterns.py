@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.errors import ConfigError, NotFound
 from penstock.store._files import is_there
@@ -15,6 +15,7 @@ _GROUP = re.compile(rf"(?<!\[)\{{({_ITEM}(?:,{_ITEM})++)\}}")
 _COMMA = re.compile(r"(?<!\[),|,(?!\])")
 _SPECIAL = re.compile(r"[*?\[{},]")
 _BRACES = re.compile(r"[{},]")
+_EXCLUDE_LIST = ".penstock.exclude.jsonl"
 
 
 def is_pattern(path: str) -> bool:
@@ -43,15 +44,16 @@ def from_working_directory(path: str) -> str:
     Raises:
         NotFound: the path is relative, and the working directory was removed.
     """
-    every = _flattened(path)
+    every = all_alternatives(path)
     if not path.startswith("/") and any(one.startswith("/") for one in every):
         return f"{{{','.join(_from_working_directory(one, in_pattern=True) for one in every)}}}"
     return _from_working_directory(path)
 
 
-def _flattened(pattern: str) -> list[str]:
+def all_alternatives(pattern: str) -> list[str]:
+    """Return the combinations of all alternatives in a pattern."""
     several = alternatives(pattern)
-    return several if len(several) == 1 else [one for each in several for one in _flattened(each)]
+    return several if len(several) == 1 else [one for each in several for one in all_alternatives(each)]
 
 
 def _from_working_directory(path: str, *, in_pattern: bool = False) -> str:
@@ -87,13 +89,14 @@ def pattern_of(paths: Sequence[str | os.PathLike[str]]) -> str:
     """Return one path for several paths, URLs and patterns; a single one is returned unchanged.
 
     Raises:
-        ConfigError: `paths` is empty, or has URLs without a common bucket or host.
+        ConfigError: `paths` is empty, has an exclude list, or URLs without a common bucket or host.
         NotFound: one of several local paths doesn't exist.
     """
     if not paths:
         raise ConfigError("no path to open", hint="Pass files, folders or patterns")
     if len(paths) == 1:
         return os.fspath(paths[0])
+    require_no_lists(paths)
     every = [_bare(one) for path in paths for one in _meant(os.fspath(path))]
     common = _same([one.split("/")[:-1] for one in every])
     if any("://" in one for one in every) and len(common) < len(("s3:", "", "bucket")):
@@ -103,6 +106,14 @@ def pattern_of(paths: Sequence[str | os.PathLike[str]]) -> str:
         )
     above = "".join(f"{part}/" for part in common)
     return f"{above}{{{','.join(one[len(above) :] for one in every)}}}"
+
+
+def require_no_lists(paths: Iterable[object]) -> None:
+    """Raise `ConfigError` if one of several files is an exclude list, which a pattern of the shell matches too."""
+    for path in paths:
+        if isinstance(path, str | os.PathLike) and os.fspath(path).endswith(_EXCLUDE_LIST):
+            hint = "Omit it. If the shell expanded a pattern, quote the pattern, and it matches only data"
+            raise ConfigError("this file is an exclude list, not data", path=os.fspath(path), hint=hint)
 
 
 def _meant(path: str) -> list[str]:

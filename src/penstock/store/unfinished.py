@@ -27,6 +27,7 @@ from penstock.store.place import Place, absolute
 from penstock.store.put import put
 
 _MOST_BYTES = 1 << 20
+INPUTS = "input_states"
 FAILED = (PenstockError, OSError)
 """Errors of a verification that finds damage, or can't read the output."""
 
@@ -40,11 +41,6 @@ def mark_path(target_path: str) -> str:
 def set_mark(store: Store, target_path: str, what: dict[str, Any], told: Any = None) -> None:
     """Record durably that `what` (plain JSON) is about to become visible, and the result of the work (`told`)."""
     put(store, mark_path(target_path), _encoded({"what": what, "told": told}))
-
-
-def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
-    """Return whether a run of the same work was killed before it was done."""
-    return _mark_of(store, target_path, what) is not None
 
 
 def remove_mark(store: Store, target_path: str) -> None:
@@ -62,13 +58,20 @@ def _encoded(value: Any) -> bytes:
         return json.dumps(value, sort_keys=True).encode()
 
 
-def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, Any] | None:
+def _mark_of(
+    store: Store, target_path: str, what: dict[str, Any], *, of_any_inputs: bool = False
+) -> dict[str, Any] | None:
     with contextlib.suppress(NotFound, ValueError, RecursionError):
         path = mark_path(target_path)
         if store.size(path) <= _MOST_BYTES:
             mark, asked = json.loads(store.get(path)), json.loads(_encoded(what))
-            if isinstance(mark, dict) and mark.keys() == {"what", "told"} and mark["what"] == asked:
-                return mark
+            if isinstance(mark, dict) and mark.keys() == {"what", "told"} and isinstance(mark["what"], dict):
+                inputs = mark["what"].get(INPUTS)
+                if of_any_inputs or inputs is None:  # version 0.2 didn't record them
+                    mark["what"].pop(INPUTS, None)
+                    asked.pop(INPUTS, None)
+                if mark["what"] == asked:
+                    return mark
     return None
 
 
@@ -79,7 +82,7 @@ class Once(Generic[ResultT]):
     Attributes:
         store: store of the output.
         path: path of the output.
-        what: everything that determines its bytes, as plain JSON.
+        what: everything that determines its bytes, as plain JSON, and the state of its inputs under `INPUTS`.
         files: files of the output.
         published: returns the result of the work if the existing output belongs to it; gets `told` of the commit.
     """
@@ -110,8 +113,12 @@ class Once(Generic[ResultT]):
         return result
 
     def is_begun(self) -> bool:
-        """Return whether a run of the same work was killed during its commit."""
-        return has_mark(self.store, self.path, self.what)
+        """Return whether a run of the same work was killed during its commit, maybe of inputs that changed since."""
+        return _mark_of(self.store, self.path, self.what, of_any_inputs=True) is not None
+
+    def is_current(self) -> bool:
+        """Return whether a run of the same work was killed during its commit, and its inputs are the same."""
+        return _mark_of(self.store, self.path, self.what) is not None
 
     def commit(self, commit: Callable[[], ResultT], told: Any = None, *, goes_on: bool = False) -> ResultT:
         """Make the output visible, and mark it as unfinished meanwhile.

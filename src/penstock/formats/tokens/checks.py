@@ -44,11 +44,19 @@ class CheckedTokens(ReadTokens, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenRun:
-    """Tokens to check, the path of their file, and the format: the first part of codes."""
+    """Tokens to check.
+
+    Attributes:
+        format: the first part of codes.
+        path: of their file.
+        file: reads them.
+        skips_corrupt: tokens that aren't ids are found by another check, and skipped here.
+    """
 
     format: str
     path: str
     file: CheckedTokens
+    skips_corrupt: bool = False
 
     def offset_bytes(self, token: int) -> int:
         """Return the offset of a token in the file."""
@@ -74,6 +82,7 @@ class IdsTask:
     start: int
     stop: int
     vocab_size: int
+    skips_corrupt: bool
 
     @property
     def described(self) -> str:
@@ -82,13 +91,12 @@ class IdsTask:
 
 
 def wrong_ids(task: IdsTask) -> list[int]:
-    """Return the number of ids beyond the vocabulary, then their first places; an empty list if there are none.
-
-    Tokens that aren't ids are found by another check.
-    """
+    """Return the number of ids beyond the vocabulary, then their first places; an empty list if all are in it."""
     try:
         tokens = task.file.tokens(task.start, task.stop)
     except Corrupt:
+        if not task.skips_corrupt:
+            raise
         return []
     if int(tokens.max(initial=0)) < task.vocab_size:
         return []
@@ -100,7 +108,7 @@ def check_vocabulary(run: TokenRun, vocab_size: int, depth: Depth, do: Run = map
     """Yield findings of the first ids of `vocab_size` or more, and of the number of the others; by tasks."""
     fix = "Pack again with the tokenizer of this vocabulary, or correct --vocab-size"
     ranges = sampled_ranges(run.file.num_tokens, depth)
-    tasks = (IdsTask(run.file, run.path, start, stop, vocab_size) for start, stop in ranges)
+    tasks = (IdsTask(run.file, run.path, start, stop, vocab_size, run.skips_corrupt) for start, stop in ranges)
     places, count = _first_of(do(wrong_ids, tasks))
     for place in places:
         found = f"id {int(run.file.tokens(place, place + 1)[0])} at token {place}"
@@ -129,6 +137,7 @@ class EndsTask:
     starts: IntArray
     stops: IntArray
     eos_id: int
+    skips_corrupt: bool
 
     @property
     def described(self) -> str:
@@ -143,6 +152,8 @@ def wrong_ends(task: EndsTask) -> list[int]:
     try:
         found[filled] = task.file.gather(task.stops[filled] - 1, 1)[:, 0] == task.eos_id
     except Corrupt:
+        if not task.skips_corrupt:
+            raise
         return []
     missing = task.docs[~found]
     return [len(missing), *missing[:MOST_FINDINGS].tolist()] if len(missing) else []
@@ -151,7 +162,7 @@ def wrong_ends(task: EndsTask) -> list[int]:
 def check_eos(run: TokenRun, doc_starts: IntArray, eos_id: int, depth: Depth, do: Run = map) -> Iterator[Finding]:
     """Yield findings of the first documents that don't end in `eos_id`, and of the number of the others; by tasks."""
     tasks = (
-        EndsTask(run.file, run.path, docs, doc_starts[docs], doc_starts[docs + 1], eos_id)
+        EndsTask(run.file, run.path, docs, doc_starts[docs], doc_starts[docs + 1], eos_id, run.skips_corrupt)
         for docs in _doc_runs(len(doc_starts) - 1, depth)
         if len(docs)
     )

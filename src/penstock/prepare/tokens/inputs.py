@@ -45,6 +45,7 @@ from penstock.store.find import find_files as search
 from penstock.store.find import warn_of_links
 from penstock.store.fingerprint import FileState, looking_up, sample_fingerprint, states_of
 from penstock.store.memory import MemoryStore
+from penstock.store.patterns import require_no_lists
 from penstock.store.place import Place, absolute, is_url, place_of
 from penstock.types import OpenOptions
 
@@ -172,6 +173,7 @@ def find_files(
     """
     statuses: dict[str, os.stat_result] = {}
     kinds = [SUFFIXES_OF[input_format], *([SUFFIXES_OF["parquet"]] if input_format == "auto" else [])]
+    require_no_lists(given)
     what = "JSONL" if input_format == "auto" else input_format
     look = functools.partial(search, kinds=kinds, what=what, follow_links=follow_links, statuses=statuses)
     found = (

@@ -79,7 +79,8 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
     documents = None
     if depth != "quick" and sound:
         source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
-        tokens, recorded = TokenRun("megatron", bin_path(prefix), source.ids), None if side_findings else manifest
+        tokens = TokenRun("megatron", bin_path(prefix), source.ids, skips_corrupt=True)
+        recorded = None if side_findings else manifest
         findings += _check_tokens(source, tokens, options, recorded, depth, run if depth == "full" else map)
         documents = (tokens, source.doc_starts) if depth == "full" else None
     if depth == "full" and manifest is not None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock._arrays import as_index
 from penstock.errors import Truncated
 from penstock.formats._findings import Problem
-from penstock.formats._manifest import DATA
+from penstock.formats._manifest import DATA, data_fingerprint
 from penstock.formats._proof import Proof
 from penstock.formats.tokens.ids import FileIds, PickedIds, id_limit
 from penstock.formats.tokens.megatron.index import (
@@ -141,6 +141,12 @@ class MegatronSource(StoredTokens):
 
     def _named_files(self) -> list[tuple[str, str]]:
         return [(DATA, self._data_path), (INDEX, idx_path(self._path))]
+
+    def _find_fingerprint(self) -> str:
+        if self.manifest is None:
+            return super()._find_fingerprint()
+        # A side file without block digests leaves out the index, as in earlier versions.
+        return data_fingerprint(self._store, self.title, self._head(), self._data_path, self.manifest)
 
     def _side(self) -> SideFile:
         facts = partial(megatron_facts, self._store, self._path, self.header.num_documents)
