@@ -172,7 +172,7 @@ class LocalStaged:
         self._close()
         if self._inside:
             return
-        _sweep_indexes(self._os, self.path)
+        sweep_indexes(self._os, self.path)
         sync_folder(self._os, os.path.dirname(os.path.abspath(self.path)))
         for folder in self._folders:
             sync_folder(self._os, os.path.dirname(folder))
@@ -359,7 +359,7 @@ class LocalStagedFolder:
             self.abort()
             raise
         try:
-            _sweep_indexes(self._os, target)
+            sweep_indexes(self._os, target)
             for folder in (target, *self._made):
                 sync_folder(self._os, os.path.dirname(folder))
         finally:
@@ -385,11 +385,11 @@ class LocalStagedFolder:
             self._os.close(fd)
 
 
-def _sweep_indexes(os_module: Any, path: str) -> None:
+def sweep_indexes(os_module: Any, path: str, suffixes: Sequence[str] = (".idx", f".idx{NEXT}")) -> None:
     """Remove line indexes staged for `path` by an interrupted JSONL writer, because the format may differ now."""
     folder, name = os.path.split(os.path.abspath(path))
     for stem in {name, os.path.splitext(name)[0]}:
-        for suffix in (".idx", f".idx{NEXT}"):
+        for suffix in suffixes:
             take_leftovers(os_module, folder, stem + suffix, keep=False)
 
 

@@ -50,11 +50,11 @@ from penstock.store._files import (
 )
 from penstock.store._leftovers import Kept, Owned, drop_second_names, give_name, require_replaceable
 from penstock.store._links import LinkGuard
-from penstock.store._local_staged import LocalStaged, LocalStagedFiles, LocalStagedFolder
+from penstock.store._local_staged import LocalStaged, LocalStagedFiles, LocalStagedFolder, sweep_indexes
 from penstock.store.base import Store
 from penstock.store.lock import Claim, LocalClaim
 from penstock.store.mapped import map_open
-from penstock.store.names import TOGETHER
+from penstock.store.names import NEXT, TOGETHER
 from penstock.store.transaction import OutputFiles, Transaction, complete_commit, output_files, paths_of, read_committed
 
 ResultT = TypeVar("ResultT")
@@ -293,6 +293,7 @@ class LocalStore(Store):
     def sweep(self, path: str) -> None:
         """Remove leftovers of a writer that was killed just after its file became visible."""
         drop_second_names(self._os, path)
+        sweep_indexes(self._os, path, [f".idx{NEXT}"])  # the old index of a file that was replaced
 
     def link(self, path: str, name: str) -> bool:
         self.require_target(name)
