@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,29 @@ def test_a_folder_without_a_job(tmp_path: Path) -> None:
     )
     ps.convert(photos / "a.jsonl", tmp_path / "shards", to="mds")
     assert cli("status", f"{tmp_path}/shards") == (0, f"{tmp_path}/shards: complete\n")
+
+
+def test_a_killed_commit_is_unfinished(tmp_path: Path) -> None:
+    """Some parts of a split are new then, and others old."""
+    source, parts = tmp_path / "c.jsonl", tmp_path / "parts"
+    source.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(30)))
+    ps.split(source, parts, ratio=(8, 1, 1))
+    assert cli("status", str(parts))[0] == 0
+    pid = os.fork()
+    if pid == 0:
+        rename = os.rename
+
+        def ends(old: Any, new: Any, *given: Any, **more: Any) -> None:
+            if str(new).endswith("c_validation.jsonl"):
+                os._exit(9)
+            rename(old, new, *given, **more)
+
+        os.rename = ends
+        ps.split(source, parts, ratio=(8, 1, 1), seed=1, overwrite=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    status, text = cli("status", str(parts))
+    assert status == 14
+    assert "run the same command again" in text
+    ps.split(source, parts, ratio=(8, 1, 1), seed=1, overwrite=True)
+    assert cli("status", str(parts))[0] == 0

@@ -529,6 +529,7 @@ def status(output: str, sweep: bool) -> None:
     if sweep:
         for path in status.sweep(place):
             note(f"removed: {path}")
+    status.require_no_open_commit(place)
     found = status.status_of(place)
     emit(found, lambda: _status_text(found, place))
     end_unfinished([] if found.complete else [output])

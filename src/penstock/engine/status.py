@@ -31,7 +31,7 @@ from penstock.formats.tokens.folder.files import SIDE_NAME, is_token_file_name, 
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.store.compose import OpenUpload, abort_uploads
 from penstock.store.find import find_files
-from penstock.store.names import METADATA_WORK, WORK, is_staged_name
+from penstock.store.names import METADATA_WORK, UNFINISHED, WORK, hidden_name, is_staged_name
 from penstock.store.outputs import claimed, drop_listed
 from penstock.store.place import Place
 
@@ -145,6 +145,19 @@ def unfinished_in(output: Place) -> Iterator[Place]:
         folder = work_folder(place, inside=False)
         if folder.is_there() and read_head(folder) is not None and not _is_published(place, folder):
             yield place
+
+
+def require_no_open_commit(output: Place) -> None:
+    """Raise `PrepareError` if a command is making an output, or one in this directory, visible, or was killed then."""
+    if not output.is_local:
+        return  # there, plans are recorded instead
+    marks = [name for name in output.names() if name.startswith(".") and name.endswith(UNFINISHED)]
+    beside = output.folder().child(hidden_name(output.name, UNFINISHED))
+    marks += [beside.name] * beside.exists()
+    if marks:
+        what = "a command is making this output visible, or was killed meanwhile"
+        hint = "If none is running, run the same command again. Until then, it may contain old and new files"
+        raise PrepareError(what, path=output.shown, found=", ".join(sorted(marks)), hint=hint)
 
 
 def is_recorded(folder: Place) -> bool:
