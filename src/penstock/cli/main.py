@@ -240,7 +240,7 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
             where = f"{shortened(path)}: " if path else ""
             folder, name = os.path.split(path or "")
             if isinstance(error, PermissionError) and name.startswith(".") and not os.access(folder or ".", os.W_OK):
-                where = f"can't write in {shortened(os.path.join(folder or '.', ''))}: "  # the file is unknown to users
+                where += f"can't write in {shortened(os.path.join(folder or '.', ''))}: "
             return _failure("system", f"{where}{error.strerror or error}", path=path), SYSTEM
         case MemoryError():
             what = f"not enough memory: {error}" if str(error) else "not enough memory"

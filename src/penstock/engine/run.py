@@ -189,16 +189,21 @@ class Job(BaseJob[ReportT]):
 
     def discard_work(self) -> None:
         """Remove this job's work, as its output exists; other runs may still work on their parts."""
-        from penstock.engine.work import Work, open_work
+        from penstock.engine.work import open_work
 
         if self.folder.is_there():
-            # The output is of what they were. Without its head, `open_work` removes their record.
-            Work(self.folder, self.output, reads=tuple(self.reads)).require_inputs_of(self.plan().digest())
+            self.require_same_inputs()  # before `open_work`, which removes work without a head
             opened = open_work(self.output, self.folder, restart=False, shared=False)
             with contextlib.suppress(PrepareError), opened as work:
                 if work.head is None or self.is_own_work(work.head.digest):
                     self.end_killed_commit(work)
                     work.clear()
+
+    def require_same_inputs(self) -> None:
+        """Raise `ConfigError` if an input changed since this job recorded it, as the output is of what it was."""
+        from penstock.engine.work import Work
+
+        Work(self.folder, self.output, reads=tuple(self.reads)).require_inputs_of(self.plan().digest())
 
     def is_own_work(self, digest: str) -> bool:
         return digest == self.plan().digest()
