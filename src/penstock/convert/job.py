@@ -220,7 +220,7 @@ class ConvertJob(Job[ConvertReport]):
         self._copied = self._started
         self.options, self.output = self.request.run_options, self.target.place
         self.counter = Counter(self.num_samples, self.options.progress)
-        self._inputs = inputs_digest(self.reads)
+        self._inputs = "" if self.in_parts else inputs_digest(self.reads)  # the record of parts has them too
 
     @property
     @abstractmethod
