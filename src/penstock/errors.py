@@ -340,8 +340,8 @@ class PrepareError(PenstockError):
         >>> try:
         ...     ps.pack("docs.jsonl", "x.pbin", tokenizer="tokenizer.json", eos="none", field="title", on_error="skip")
         ... except PrepareError as error:
-        ...     print(error.code, error.what)
-        prepare the inputs contain no documents
+        ...     print(error.code, error.exit_status)
+        prepare 14
     """
 
     code = "prepare"
