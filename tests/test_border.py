@@ -155,6 +155,7 @@ ALLOWED: dict[str, str] = {
     "cli/modalities:LocalPath.convert": "looks whether a file that must be there is",
     "cli/main:_open_what_is_closed": "opens the null device",
     "cli/main:main": "opens the null device",
+    "cli/main:_understand": "names the folder of a file of this machine that can't be written",
     "cli/_errors:_near_path": "names beside one that leads nowhere, for people",
     "cli/start:_folders": "what a shell completes lies on this machine",
     **dict.fromkeys(("cli/_machine:file_system_of", "cli/_machine:_existing"), "folders of this machine"),
